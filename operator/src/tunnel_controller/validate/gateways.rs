@@ -96,7 +96,11 @@ impl CarrierPort {
         if !spec.rendezvous.is_empty() {
             return Ok(None);
         }
-        let port = Self::of(spec.service.as_ref(), spec.from.as_ref(), &spec.trusted_proxies)?;
+        let port = Self::of(
+            spec.service.as_ref(),
+            spec.from.as_ref(),
+            &spec.trusted_proxies,
+        )?;
         let advertised = spec.advertised_endpoint.clone();
         Ok(Some(Self { advertised, ..port }))
     }
@@ -127,7 +131,11 @@ fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGatewa
         (Object::Rendezvous(own), _) => {
             let spec = &own.spec;
             let service = (spec.service.as_ref(), spec.from.as_ref());
-            Some(CarrierPort::of(service.0, service.1, &spec.trusted_proxies)?)
+            Some(CarrierPort::of(
+                service.0,
+                service.1,
+                &spec.trusted_proxies,
+            )?)
         }
     };
     let limits = match object {

@@ -187,7 +187,11 @@ security: {CERTIFICATES}"
     let entry = config(&tunnel, "office-entry");
     assert_eq!(entry.pool, Some(Pool::GROWING));
     assert!(
-        entry.connect[0].address.as_ref().unwrap().starts_with("office-tunnel-exit-headless.")
+        entry.connect[0]
+            .address
+            .as_ref()
+            .unwrap()
+            .starts_with("office-tunnel-exit-headless.")
     );
     for name in ["office-tunnel-exit", "office-tunnel-exit-headless"] {
         let service = child(&tunnel.services, name);

@@ -27,7 +27,10 @@ fn the_entry_listens_on_the_ports_and_dials_the_exits_service() {
     let [exit] = &config.connect[..] else {
         panic!("{:?}", config.connect);
     };
-    assert_eq!(exit.address.as_deref(), Some("office-tunnel-exit.site.svc:443"));
+    assert_eq!(
+        exit.address.as_deref(),
+        Some("office-tunnel-exit.site.svc:443")
+    );
     let forwards: Vec<_> = config
         .forwards
         .iter()
@@ -74,7 +77,13 @@ fn carriers_of_a_session_reach_the_entry_and_make_room_at_the_exit() {
         config(&resources, "office-entry"),
         config(&resources, "office-tunnel-exit"),
     );
-    assert_eq!(entry.pool, Some(Pool { min: 2, max: Some(16) }));
+    assert_eq!(
+        entry.pool,
+        Some(Pool {
+            min: 2,
+            max: Some(16)
+        })
+    );
     assert!(entry.resume && exit.resume);
     assert_eq!(exit.pool, None);
     assert_eq!(exit.limits.carriers, 1024);
@@ -190,7 +199,9 @@ fn a_forward_has_its_targets_in_their_order() {
     );
     let resources = build(&tunnel, &settings()).unwrap();
     let targets = tunnel.streams.forwards[0].targets.iter();
-    let targets: Vec<_> = targets.map(|(host, port)| format!("{host}:{port}")).collect();
+    let targets: Vec<_> = targets
+        .map(|(host, port)| format!("{host}:{port}"))
+        .collect();
     let expected = [
         "shop.site.svc:80",
         "second.example.com.:81",

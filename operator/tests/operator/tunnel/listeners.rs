@@ -50,7 +50,11 @@ fn clients_that_name_their_target_are_led_by_the_policy_alone() {
             .all(|proxy| proxy.fallback_target.is_none())
     );
     assert_eq!(
-        entry.proxies[3].fallback_target.as_ref().unwrap().to_string(),
+        entry.proxies[3]
+            .fallback_target
+            .as_ref()
+            .unwrap()
+            .to_string(),
         "shop.site.svc:80"
     );
     let allow = config(&tunnel, "office-tunnel-exit").allow;

@@ -96,7 +96,11 @@ fn a_native_session_finds_each_exits_pod_since_its_carriers_lead_to_one() {
     assert_eq!(service["spec"]["ports"][0]["port"], 64000);
     let entry = config(&native, "office-entry");
     // The Service is used while no pod answers.
-    let exits: Vec<_> = entry.connect.iter().filter_map(|exit| exit.address.as_deref()).collect();
+    let exits: Vec<_> = entry
+        .connect
+        .iter()
+        .filter_map(|exit| exit.address.as_deref())
+        .collect();
     assert_eq!(
         exits,
         [

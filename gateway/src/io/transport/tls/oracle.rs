@@ -29,6 +29,16 @@ pub(in crate::io) fn both() -> (Tls, Tls) {
     }
 }
 
+impl Tls {
+    /// The configuration for a dial of the exit with the name `exit`, and the name to request.
+    pub(super) fn client(&self) -> (Arc<ClientConfig>, ServerName<'static>) {
+        match self.exits.get("exit") {
+            Some(exit) => (Arc::clone(&exit.client), exit.server_name.clone()),
+            None => unreachable!("these are no credentials of an entry"),
+        }
+    }
+}
+
 fn made() -> std::result::Result<(Tls, Tls), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
     let mut params = CertificateParams::new(Vec::new())?;
@@ -213,7 +223,7 @@ pub(crate) fn handshakes(input: &[u8]) {
     let (near, far) = connected(piece);
     let (client, server) = &*ENDS;
     let dials = || {
-        let (config, name) = (Arc::clone(&client.client), client.server_name.clone());
+        let (config, name) = client.client();
         let alpn = Inside::Carrier.alpn();
         UnbufferedClientConnection::new_with_alpn(config, name, alpn)
     };
@@ -252,12 +262,12 @@ pub(crate) fn handshakes(input: &[u8]) {
 fn judge(made: (Result<handshake::Made>, Result<handshake::Made>), has_changed: bool) {
     let (client, server) = &*ENDS;
     let certificate_of = |tls: &Tls| tls.certificate.fingerprint.clone();
-    let check = |made: &handshake::Made, own: &Tls, peer: &Tls| {
+    let check = |made: &handshake::Made, part: Part<'_>, own: &Tls, peer: &Tls| {
         assert_eq!(
             made.alpn.as_deref(),
             Inside::Carrier.alpn().first().map(Vec::as_slice)
         );
-        let proof = own.proof(made.chain.clone());
+        let proof = own.proof(part, made.chain.clone());
         let shown = proof
             .ok()
             .and_then(|proof| proof.chain.first().and_then(facts));
@@ -268,13 +278,13 @@ fn judge(made: (Result<handshake::Made>, Result<handshake::Made>), has_changed: 
     };
     match made {
         (Ok(near), Ok(far)) => {
-            check(&near, client, server);
-            check(&far, server, client);
+            check(&near, Part::Dials(To::exit("exit")), client, server);
+            check(&far, Part::Accepts, server, client);
         }
         // A client has finished before the server has read its last message.
         (Ok(near), Err(_)) => {
             assert!(has_changed);
-            check(&near, client, server);
+            check(&near, Part::Dials(To::exit("exit")), client, server);
         }
         (near, far) => {
             assert!(has_changed, "{:?} {:?}", near.err(), far.err());

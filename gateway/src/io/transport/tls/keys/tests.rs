@@ -274,7 +274,7 @@ fn a_client_without_a_key_or_with_a_certificate_is_refused() {
         .with_custom_certificate_verifier(Arc::clone(&good.pins) as Arc<_>)
         .with_no_client_auth();
     let (tls, _) = super::super::oracle::both();
-    for mut client in [anonymous, tls.client()] {
+    for mut client in [anonymous, ClientConfig::clone(&tls.client().0)] {
         client.alpn_protocols = inside.alpn();
         assert!(shaken(&client, &server).is_err());
     }
