@@ -26,9 +26,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use muxtunnel_gateway_config::{
-    Cidr, Config, GatewayLimits, HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT,
-    LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, Leaf, ListenRule, Pool, Role, Rule, STREAMS_DEFAULT,
-    Transport,
+    Cidr, Config, Connect, GatewayLimits, LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, Leaf, ListenRule,
+    Pool, Role, Rule, STREAMS_DEFAULT, Transport,
 };
 
 use crate::base::log::Format;
@@ -142,6 +141,15 @@ struct LeafArgs {
 }
 
 impl LeafArgs {
+    /// The rendezvous in `connect`.
+    fn meeting(&self) -> Option<Connect> {
+        self.rendezvous.clone().map(|address| Connect {
+            name: "exit".to_owned(),
+            address: Some(address),
+            ..Connect::default()
+        })
+    }
+
     fn leaf(&self) -> Option<Leaf> {
         let (name, secret_file) = (self.name.clone()?, self.secret_file.clone()?);
         Some(Leaf { name, secret_file })
@@ -254,7 +262,7 @@ struct Common {
 struct ExitArgs {
     #[command(flatten)]
     common: Common,
-    /// Accept carriers on ADDR:PORT, ws://ADDR:PORT/PATH for WebSocket (wss:// with mtls or tls),
+    /// Accept carriers on ADDR:PORT, ws://ADDR:PORT/PATH for WebSocket (wss:// with certificates or tls),
     /// or unix:/PATH.
     #[arg(
         long,
@@ -305,16 +313,18 @@ struct ExitArgs {
 struct EntryArgs {
     #[command(flatten)]
     common: Common,
-    /// The exit's carrier address, or the addresses of several exits, separated by commas. A name
-    /// may resolve to several exits. ws://HOST:PORT/PATH selects WebSocket. wss:// selects
-    /// WebSocket with mtls or tls. unix:/PATH is a Unix socket.
+    /// The exit's carrier address (repeatable). A name may resolve to several exits. The entry uses
+    /// the exits of the lowest order that answers [default: order=0], and exits of the same order
+    /// share the streams. peer= is an identity of this exit, in place of --peer. ws://HOST:PORT/PATH
+    /// selects WebSocket. wss:// selects WebSocket with certificates or tls. unix:/PATH is a Unix
+    /// socket.
     #[arg(
         long,
-        value_name = "[ws://]HOST:PORT[/PATH]|unix:/PATH",
+        value_name = "[ws://]HOST:PORT[/PATH]|unix:/PATH[,order=N][,name=NAME][,peer=KEY|NAME]",
         required_unless_present_any = ["rendezvous", "connect_command"],
         conflicts_with = "rendezvous"
     )]
-    connect: Option<String>,
+    connect: Vec<String>,
     /// Start this command for each carrier, and use its standard input and output. Spaces separate
     /// words, and quotes work as in a shell, but no shell runs.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["connect", "rendezvous", "proxy"], value_parser = parse_command)]
@@ -388,7 +398,7 @@ impl Cli {
                     transport: transport(typed, web_socket.is_some()),
                     web_socket,
                     rendezvous: args.leaf.leaf(),
-                    connect: args.leaf.rendezvous,
+                    connect: args.leaf.meeting().into_iter().collect(),
                     allow: args.allow,
                     deny: args.deny,
                     nat64_prefixes: args.nat64_prefix,
@@ -397,8 +407,9 @@ impl Cli {
                     ..base
                 }))
             }
-            Command::Entry(args) => {
+            Command::Entry(mut args) => {
                 let listeners = args.forwards.listeners();
+                let peers = args.common.security.take_peers();
                 let command = args.connect_command.map(|words| words.0);
                 let rules = NetworkRules::default();
                 let typed = args.common.transport;
@@ -406,7 +417,17 @@ impl Cli {
                 if listeners.is_empty() && base.network.is_none() {
                     return Err(NOTHING_ENTERS.to_owned());
                 }
-                let (connect, web_socket) = address::parse_option(args.connect, &base.security)?;
+                let (mut connect, web_socket) =
+                    address::exits(&args.connect, &peers, &base.security)?;
+                let command = command.map(|command| Connect {
+                    name: "exit".to_owned(),
+                    command,
+                    ..Connect::default()
+                });
+                if let Some(mut exit) = command.or_else(|| args.leaf.meeting()) {
+                    address::identify(&mut exit, &peers, &base.security)?;
+                    connect.push(exit);
+                }
                 Source::Flags(Box::new(Config {
                     forwards: listeners.forwards,
                     reverse_forwards: listeners.reverse_forwards,
@@ -414,8 +435,7 @@ impl Cli {
                     packet_bytes: args.packet_bytes,
                     pool: args.carriers,
                     rendezvous: args.leaf.leaf(),
-                    connect: connect.or(args.leaf.rendezvous),
-                    connect_command: command.unwrap_or_default(),
+                    connect,
                     transport: transport(typed, web_socket.is_some()),
                     web_socket,
                     ..base

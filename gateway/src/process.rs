@@ -109,7 +109,7 @@ pub fn run(source: &Source) -> Result<(), Failure> {
     }
     let unusable = |error: Unusable| Failure::Config(error.into());
     let credentials =
-        Loaded::of(config.security.clone(), config.role, FileUse::Credentials).map_err(unusable)?;
+        Loaded::of(config.trusted(), config.role, FileUse::Credentials).map_err(unusable)?;
     let ssh = config.ssh.as_ref().map(|ssh| Security::Ssh(ssh.keys()));
     let ssh = ssh.map(|security| Loaded::of(security, config.role, FileUse::Ssh));
     let ssh = ssh.transpose().map_err(unusable)?;

@@ -43,7 +43,7 @@ fn exit(security: &str, carrier: SocketAddr, allow: SocketAddr) -> Gate {
 fn entry(how: &str, security: &str, connect: SocketAddr, to: SocketAddr) -> (Gate, SocketAddr) {
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let gate = Gate::with_file(&format!(
-        "role: Entry\n{how}security: {security}\nconnect: '{connect}'\nadmin: ADMIN\nforwards:\n\
+        "role: Entry\n{how}security: {security}\nconnect:\n- name: far\n  address: '{connect}'\nadmin: ADMIN\nforwards:\n\
          - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
         to.port()
     ));

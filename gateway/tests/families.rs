@@ -130,7 +130,7 @@ fn addresses_of_ipv4_stay_what_they_are_on_sockets_of_both_families() {
     .until_ready();
     // The decision about an address is independent of its notation.
     let entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          forwards:\n\
          - {{name: web, listen: '[::]:{forward}', target: {{host: 127.0.0.1, port: {port}}}, proxyProtocol: {{send: V2}}}}\n\
          reverseForwards:\n\

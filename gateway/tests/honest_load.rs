@@ -72,7 +72,7 @@ impl Load {
                 )
             });
         let entry = Gate::with_file(&format!(
-            "role: Entry\n{both}connect: {}\npool: {{min: 1, max: 1}}\nforwards:\n{}",
+            "role: Entry\n{both}connect:\n- name: far\n  address: {}\npool: {{min: 1, max: 1}}\nforwards:\n{}",
             path.address,
             forwards.collect::<String>()
         ));

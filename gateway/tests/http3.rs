@@ -50,7 +50,7 @@ fn entry_of_aioquic(
     let forward = aioquic::loopback();
     let gate = Gate::with_file(&format!(
         "role: Entry\nprotocol: HTTP3\nsecurity: {{mode: ServerTls, ca: '{}', serverName: {EXIT}}}\n\
-         connect: '{}'\nadmin: ADMIN\nforwards:\n\
+         connect:\n- name: far\n  address: '{}'\nadmin: ADMIN\nforwards:\n\
          - {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
         tls.entry.ca.display(),
         aioquic.address,

@@ -34,7 +34,7 @@ fn gates(forward: &str, allow: &str, head: &str) -> (Gate, Gate) {
         false => "forwards",
     };
     let entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n{head}\
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n{head}\
          drain: {{acceptSeconds: 0, deadlineSeconds: 1}}\n{list}:\n- {{name: a, {forward}}}\n"
     ));
     (entry.until_ready(), exit)
@@ -347,7 +347,7 @@ fn a_port_whose_new_users_cannot_be_read_serves_nobody() {
     let (port, carrier) = (free_port(), free_port());
     let file = |auth: &str| {
         format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nproxies:\n\
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nproxies:\n\
              - {{name: a, listen: '127.0.0.1:{port}', protocol: SOCKS5{auth}}}\n"
         )
     };

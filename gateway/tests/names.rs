@@ -101,7 +101,7 @@ impl Site {
             })
             .collect();
         Gate::with_file(&format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: {}:{carrier}\nadmin: ADMIN\nforwards:\n{forwards}",
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {}:{carrier}\nadmin: ADMIN\nforwards:\n{forwards}",
             self.host(130)
         ))
         .until_ready()
@@ -170,7 +170,7 @@ fn no_other_exit_is_dialled_during_the_handshake_with_one() {
     let (.., ends) = ends::tls(dir.path(), &Authority::new());
     let [(one, first), (other, second)] = [target(), target()];
     let _entry = Gate::with_file(&format!(
-        "role: Entry\nprotocol: JMUX\nsecurity: {}\nconnect: '{first},{second}'\nadmin: ADMIN\n",
+        "role: Entry\nprotocol: JMUX\nsecurity: {}\nconnect:\n- name: one\n  address: '{first}'\n- name: other\n  address: '{second}'\nadmin: ADMIN\n",
         ends.entry
     ));
     let mut carrier = accept(&one);

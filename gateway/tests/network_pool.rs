@@ -178,7 +178,7 @@ impl Hosts {
 
 fn mtls(files: &Files, peers: &[&str]) -> Vec<String> {
     let at = |path: &Path| path.display().to_string();
-    let mut flags = vec!["mtls".to_owned()];
+    let mut flags = vec!["certificates".to_owned()];
     for (flag, value) in [
         ("--tls-certificate", at(&files.certificate)),
         ("--tls-key", at(&files.key)),

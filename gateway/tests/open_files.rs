@@ -51,7 +51,7 @@ fn crowd(protocol: &str, [entry_limit, exit_limit]: [u64; 2], forward: &str) -> 
     let path = Path::to(loopback(carrier));
     let to = format!("{{host: 127.0.0.1, port: {}}}", target.port());
     let entry = format!(
-        "role: Entry\n{both}connect: {}\n{}\n",
+        "role: Entry\n{both}connect:\n- name: far\n  address: {}\n{}\n",
         path.address,
         forward
             .replace("TARGET", &to)

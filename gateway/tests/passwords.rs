@@ -60,7 +60,7 @@ impl Proxies {
         };
         let forwards = forward("SOCKS5", socks5) + &forward("HTTP", http);
         let entry = Gate::with_file(&format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nworkers: 2\n\
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nworkers: 2\n\
              proxies:\n{forwards}"
         ));
         Self {
@@ -286,7 +286,7 @@ fn a_gateway_does_not_start_with_a_hash_that_it_cannot_verify() {
     std::fs::write(&users, format!("alice:{SECRET}\nbob:{costly}\n")).unwrap();
     let (listen, carrier) = (free_port(), free_port());
     let text = format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nproxies:\n\
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nproxies:\n\
          - {{name: a, listen: '127.0.0.1:{listen}', protocol: SOCKS5, usersFile: {users}}}\n"
     );
     std::fs::write(&config, text).unwrap();

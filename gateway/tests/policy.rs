@@ -183,7 +183,7 @@ fn no_spelling_is_dialled_for_a_client_of_any_proxy() {
     let (carrier, port) = (free_port(), free_port());
     let exit = exit_to_anywhere(carrier);
     let _entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          proxies:\n- {{name: a, listen: '127.0.0.1:{port}', protocol: Auto}}\n"
     ))
     .until_ready();
@@ -239,7 +239,7 @@ fn an_entry_dials_for_an_exit_none_of_its_own_ports() {
     .until_ready();
     let text = |host: &str, to: u16| {
         format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nreverseForwards:\n\
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nreverseForwards:\n\
              - {{name: a, listen: '127.0.0.1:{port}', target: {{host: '{host}', port: {to}}}}}\n"
         )
     };
@@ -284,7 +284,7 @@ fn an_entry_dials_for_an_exit_no_spelling_that_only_a_resolver_reads_as_an_addre
         })
         .collect();
     let entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nreverseForwards:\n{forwards}"
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nreverseForwards:\n{forwards}"
     ))
     .until_ready();
     for (_, port) in &hosts {

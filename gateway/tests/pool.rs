@@ -62,7 +62,7 @@ impl Exit {
 fn entry_to(address: SocketAddr, pool: &str) -> Gate {
     let (_, unused) = target();
     Gate::with_file(&format!(
-        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect: {address}\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {address}\nadmin: ADMIN\n\
          workers: 1\npool: {pool}\nforwards:\n\
          - {{name: a, listen: '127.0.0.1:{}', target: {{host: 127.0.0.1, port: {}}}}}\n",
         free_port(),

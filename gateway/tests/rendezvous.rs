@@ -77,7 +77,7 @@ impl Place {
     fn exit(&self, secret: &Path, target: SocketAddr) -> Gate {
         let (secret, security) = (secret.display(), &self.securities[0]);
         Gate::with_file(&format!(
-            "role: Exit\nsecurity: {security}\nconnect: {}\nadmin: ADMIN\nworkers: 2\n\
+            "role: Exit\nsecurity: {security}\nconnect:\n- name: far\n  address: {}\nadmin: ADMIN\nworkers: 2\n\
              rendezvous: {{name: db, secretFile: '{secret}'}}\nallow: [{target_rule}]\n",
             loopback(self.port),
             target_rule = common::rule(&target)
@@ -87,7 +87,7 @@ impl Place {
     fn entry(&self, secret: &Path, forward: SocketAddr, target: SocketAddr) -> Gate {
         let (secret, security) = (secret.display(), &self.securities[1]);
         Gate::with_file(&format!(
-            "role: Entry\nsecurity: {security}\nconnect: localhost:{}\nadmin: ADMIN\n\
+            "role: Entry\nsecurity: {security}\nconnect:\n- name: far\n  address: localhost:{}\nadmin: ADMIN\n\
              rendezvous: {{name: db, secretFile: '{secret}'}}\npool: {{min: 3, max: 3}}\n\
              forwards:\n- {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
             self.port,

@@ -43,7 +43,7 @@ fn tunnel(carriers: u8) -> Tunnel {
     let path = Path::to(carrier);
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let entry = Gate::with_file(&format!(
-        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect: {}\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {}\nadmin: ADMIN\n\
          workers: 1\npool: {{min: {carriers}, max: {carriers}}}\nforwards:\n\
          - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
         path.address,

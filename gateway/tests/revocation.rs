@@ -256,7 +256,7 @@ fn streams_of_the_exit_end_by_a_rule_of_the_entry() {
     );
     let _exit = Gate::with_file(&exit).until_ready();
     let text = format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: '{carrier}'\nadmin: ADMIN\nreverseForwards:\n\
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{carrier}'\nadmin: ADMIN\nreverseForwards:\n\
          - {{name: back, listen: '127.0.0.1:{port}', \
          target: {{host: localhost, port: {}}}}}\n",
         target.port()

@@ -121,7 +121,7 @@ fn clients(name: &'static str, protocol: &str, prefix: &'static [u8], target: So
     let exit = Gate::exit("Native", carrier, &[&target.to_string()]);
     let address = carrier_address();
     let gate = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          forwards:\n- {{name: a, listen: '{address}', protocol: {protocol}, limits: {{streams: 8}}}}\n"
     ))
     .until_ready();
@@ -173,7 +173,7 @@ fn rendezvous(target: SocketAddr) -> Door {
     let leaf = |file: &Path| format!("rendezvous: {{name: db, secretFile: '{}'}}", file.display());
     let (own, visits) = (leaf(&own), leaf(&visits));
     let exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nconnect: '{address}'\nadmin: ADMIN\n{own}\nallow: [{target_rule}]\n", target_rule = common::rule(&target)
+        "role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{address}'\nadmin: ADMIN\n{own}\nallow: [{target_rule}]\n", target_rule = common::rule(&target)
     ))
     .until_ready();
     let visit = move || {

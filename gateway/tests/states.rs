@@ -95,7 +95,7 @@ fn each_file_that_a_gateway_follows_has_a_state() {
     let (carrier, listen) = (carrier_address(), free_port());
     let yaml = |more: &str| {
         format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: '{carrier}'\nadmin: ADMIN\nproxies:\n\
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{carrier}'\nadmin: ADMIN\nproxies:\n\
              - {{name: any, listen: '127.0.0.1:{listen}', protocol: SOCKS5, usersFile: '{}'}}\n{more}",
             users.display()
         )
@@ -187,7 +187,7 @@ fn dials_count_for_a_fixed_target_and_not_for_one_that_a_client_names() {
             )
         };
         let entry = Gate::with_file(&format!(
-            "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\n\
+            "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\n\
              admin: ADMIN\nforwards:\n{}{}proxies:\n- {{name: proxy, listen: '{proxy}', protocol: SOCKS5}}\n",
             forward("good", to_good, good),
             forward("bad", to_bad, bad),
@@ -215,7 +215,7 @@ fn the_dials_of_a_reverse_forward_count_on_both_sides() {
     ))
     .until_ready();
     let entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nreverseForwards:\n\
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nreverseForwards:\n\
          - {{name: back, listen: '127.0.0.1:{listen}', \
          target: {{host: 127.0.0.1, port: {}}}}}\n",
         bad.port()

@@ -405,7 +405,7 @@ fn a_rendezvous_knows_the_clients_of_its_load_balancer_too() {
     let leaf = |connect: SocketAddr| {
         let own = own.display();
         Gate::with_file(&format!(
-            "role: Exit\nsecurity: {{mode: None}}\nconnect: '{connect}'\nadmin: ADMIN\n\
+            "role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{connect}'\nadmin: ADMIN\n\
              rendezvous: {{name: db, secretFile: '{own}'}}\nallow: [{{cidr: 127.0.0.1/32, port: 1}}]\n"
         ))
         .until_ready()

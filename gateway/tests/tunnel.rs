@@ -353,7 +353,7 @@ fn two_workers_carry_many_streams_and_drain_together(protocol: &str) {
         address_rule = common::rule(&address)
     ));
     let entry = Gate::with_file(&format!(
-        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          workers: 2\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
          - {{name: a, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
         address.port()
@@ -448,7 +448,7 @@ fn a_changed_forward_takes_effect_and_open_streams_stay(protocol: &str) {
     let (kept, added) = (free_port(), free_port());
     let yaml = |forwards: &[(u16, std::net::SocketAddr)]| {
         let head = format!(
-            "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n"
+            "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n"
         );
         forwards.iter().fold(head, |text, (port, target)| {
             text + &format!(
@@ -513,7 +513,7 @@ fn sigterm_takes_no_new_streams_and_waits_for_the_open_ones(protocol: &str) {
     let (carrier, forward) = (free_port(), free_port());
     let _exit = Gate::exit(protocol, carrier, &[&address.to_string()]);
     let entry = Gate::with_file(&format!(
-        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
          - {{name: a, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
         address.port()

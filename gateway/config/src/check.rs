@@ -1,10 +1,10 @@
 //! Checks each field of a configuration, and fields that depend on each other.
 
 use crate::{
-    ByteSize, CONNECT_MAX, Config, ConfigError, LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN,
-    PACKET_BYTES_MIN, Protocol, RECEIVE_MIN, RETAIN_MIN, Role, SESSIONS_MAX, STREAM_RECEIVE_MIN,
-    TIMEOUT_SECONDS_MAX, WORKERS_MAX, admin_hosts, carrier, listener, network, policy, protocol,
-    proxy, public_keys, rendezvous, reverse, server_tls, ssh, transport, trusted_proxies,
+    ByteSize, Config, ConfigError, LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN,
+    Protocol, RECEIVE_MIN, RETAIN_MIN, Role, SESSIONS_MAX, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX,
+    WORKERS_MAX, admin_hosts, carrier, connect, listener, network, policy, protocol, proxy,
+    public_keys, rendezvous, reverse, server_tls, ssh, transport, trusted_proxies,
 };
 
 impl Config {
@@ -14,12 +14,12 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Field`] for the first invalid field.
     pub fn check(&self) -> Result<(), ConfigError> {
-        carrier::check_command(self)?;
         self.check_role()?;
+        connect::check(self)?;
         proxy::check(self)?;
         protocol::check(self)?;
         self.check_packet_bytes()?;
-        self.security.check()?;
+        self.security.check(self.role)?;
         public_keys::check(self)?;
         server_tls::check(self)?;
         ssh::check(self)?;
@@ -147,21 +147,9 @@ impl Config {
         Err(ConfigError::field("packetBytes", problem))
     }
 
-    fn check_fallback(&self, fallback: &str) -> Result<(), ConfigError> {
-        if !self.protocol.can().several_exits {
-            let problem = "an entry with protocol JMUX can have only one exit: remove the field";
-            return Err(ConfigError::field("connectFallback", problem));
-        }
-        carrier::check_connect("connectFallback", fallback)
-    }
-
     fn check_role(&self) -> Result<(), ConfigError> {
         match self.role {
             Role::Entry => {
-                self.check_exits()?;
-                if let Some(fallback) = &self.connect_fallback {
-                    self.check_fallback(fallback)?;
-                }
                 if self.listen.is_some() {
                     return Err(ConfigError::field(
                         "listen",
@@ -170,10 +158,6 @@ impl Config {
                 }
             }
             Role::Exit if self.rendezvous.is_some() => {
-                let connect = self.connect.as_deref().ok_or_else(|| {
-                    ConfigError::field("connect", "a leaf needs the HOST:PORT of its rendezvous")
-                })?;
-                check_host_port("connect", connect)?;
                 if self.listen.is_some() {
                     let problem = "an exit behind a rendezvous does not listen for carriers: remove the field";
                     return Err(ConfigError::field("listen", problem));
@@ -197,40 +181,9 @@ impl Config {
                     Role::Rendezvous => check_addr_port("listen", listen)?,
                     Role::Exit | Role::Entry => carrier::check_listen(self, listen)?,
                 }
-                let dials = [
-                    ("connect", &self.connect),
-                    ("connectFallback", &self.connect_fallback),
-                ];
-                if let Some((field, _)) = dials.iter().find(|(_, exit)| exit.is_some()) {
-                    return Err(ConfigError::field(
-                        *field,
-                        "a gateway with the field listen dials no carriers: remove the field",
-                    ));
-                }
             }
         }
         Ok(())
-    }
-
-    fn check_exits(&self) -> Result<(), ConfigError> {
-        let Some(connect) = self.connect.as_deref() else {
-            return match self.connect_command.is_empty() {
-                false => Ok(()),
-                true => Err(ConfigError::field(
-                    "connect",
-                    "an entry needs the exit's HOST:PORT, or a connectCommand",
-                )),
-            };
-        };
-        if connect.split(',').count() > CONNECT_MAX {
-            let problem = format!("has too many exits: at most {CONNECT_MAX} are allowed");
-            return Err(ConfigError::field("connect", problem));
-        }
-        let mut exits = connect.split(',');
-        if self.rendezvous.is_some() {
-            return exits.try_for_each(|exit| check_host_port("connect", exit));
-        }
-        exits.try_for_each(|exit| carrier::check_connect("connect", exit))
     }
 }
 

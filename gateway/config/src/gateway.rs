@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::{
-    Cidr, Config, ConfigError, CongestionControl, ListenRule, Listener, Memory, Network, Policy,
+    Cidr, Config, ConfigError, Connect, CongestionControl, ListenRule, Listener, Memory, Network, Policy,
     Pool, Protocol, Role, SESSIONS_DEFAULT, Security, Timeouts, Transport, WebSocket,
 };
 
@@ -25,8 +25,8 @@ pub enum Gateway {
 pub struct Entry {
     /// Configuration of the gateway's sessions.
     pub session: SessionConfig,
-    /// How the entry reaches its exits.
-    pub exits: Exits,
+    /// The value of [`Config::connect`].
+    pub exits: Vec<Connect>,
     /// The transport of the entry's carriers.
     pub transport: Transport,
     /// If set, carriers are WebSocket connections. With transport Auto, the entry may choose
@@ -36,21 +36,6 @@ pub struct Entry {
     pub pool: Pool,
     /// If set, the gateway carries IP packets between the networks of both sides.
     pub network: Option<Network>,
-}
-
-/// How an entry reaches its exits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Exits {
-    /// By addresses.
-    Addresses {
-        /// The value of [`Config::connect`].
-        connect: String,
-        /// The value of [`Config::connect_fallback`].
-        fallback: Option<String>,
-    },
-    /// Through a program, which the entry starts with its arguments: [`Config::connect_command`].
-    #[cfg(feature = "connect-command")]
-    Command(Vec<String>),
 }
 
 /// The static configuration of an exit.
@@ -121,7 +106,7 @@ pub struct SessionConfig {
     pub packets: bool,
     /// The time after which a silent carrier is probed.
     pub liveness: Duration,
-    /// Whether carriers come from `connectCommand`, which may prompt a person for a password. The
+    /// Whether carriers come from a command, which may prompt a person for a password. The
     /// hello of the peer then has more time to arrive.
     pub prompts: bool,
 }
@@ -141,7 +126,7 @@ pub struct Reloadable {
     pub timeouts: Timeouts,
     /// The value of [`Memory::sessions`].
     pub sessions: Option<u32>,
-    /// [`Config::security`], of which a gateway reloads only the peers.
+    /// [`Config::trusted`], of which a gateway reloads only the peers.
     pub security: Security,
 }
 
@@ -160,21 +145,18 @@ impl Config {
     /// A field that the role needs is missing. [`Self::check`] reports the same error.
     pub fn gateway(&self) -> Result<Gateway, ConfigError> {
         let missing = |field| ConfigError::field(field, "is missing");
-        let connect = || self.connect.clone().ok_or_else(|| missing("connect"));
+        let meeting = || {
+            let exit = self.connect.first();
+            let address = exit.and_then(|exit| exit.address.clone());
+            address.ok_or_else(|| missing("connect"))
+        };
         let listen = || self.listen.clone().ok_or_else(|| missing("listen"));
         let web_socket = self.web_socket.clone();
         let carriers_max = self.limits.carriers;
         Ok(match self.role {
             Role::Entry => Gateway::Entry(Entry {
                 session: self.session(),
-                exits: match self.connect_command.as_slice() {
-                    #[cfg(feature = "connect-command")]
-                    command @ [_, ..] => Exits::Command(command.to_vec()),
-                    _ => Exits::Addresses {
-                        connect: connect()?,
-                        fallback: self.connect_fallback.clone(),
-                    },
-                },
+                exits: self.connect.clone(),
                 transport: self.transport,
                 web_socket,
                 pool: self.pool(),
@@ -183,7 +165,7 @@ impl Config {
             Role::Exit => Gateway::Exit(Exit {
                 session: self.session(),
                 arrivals: if self.rendezvous.is_some() {
-                    Arrivals::Rendezvous(connect()?)
+                    Arrivals::Rendezvous(meeting()?)
                 } else if self.is_stdio() {
                     Arrivals::Stdio
                 } else {
@@ -226,7 +208,7 @@ impl Config {
             streams_max: self.limits.streams,
             packets: self.network.is_some(),
             liveness: Duration::from_secs(self.liveness_seconds.into()),
-            prompts: !self.connect_command.is_empty(),
+            prompts: self.command().is_some(),
         }
     }
 
@@ -245,7 +227,7 @@ impl Config {
             trusted_proxies: self.trusted_proxies.clone(),
             timeouts: self.timeouts,
             sessions: self.memory.sessions,
-            security: self.security.clone(),
+            security: self.trusted(),
         }
     }
 }
@@ -262,24 +244,22 @@ mod tests {
     #[test]
     fn an_entry_reaches_its_exits_in_one_way() {
         let exits = |yaml: &str| match gateway(&format!("role: Entry\n{yaml}")) {
-            Gateway::Entry(entry) => (entry.exits, entry.session.prompts, entry.pool),
+            Gateway::Entry(entry) => {
+                let exit = entry.exits.into_iter().next().unwrap();
+                let way = (exit.address, exit.command.join(" "));
+                (way, entry.session.prompts, entry.pool)
+            }
             other => panic!("{other:?}"),
         };
-        let addresses = |fallback: Option<&str>| Exits::Addresses {
-            connect: "far:1".to_owned(),
-            fallback: fallback.map(str::to_owned),
-        };
-        let by_address = exits("connect: far:1\nconnectFallback: other:2\n");
-        assert_eq!(
-            by_address,
-            (addresses(Some("other:2")), false, Pool::GROWING)
-        );
-        let by_kcp = exits("connect: far:1\ntransport: KCP\n");
-        assert_eq!(by_kcp, (addresses(None), false, Pool::ONE));
+        let by_address = (Some("far:1".to_owned()), String::new());
+        let far = "connect:\n- name: far\n  address: far:1\n";
+        assert_eq!(exits(far), (by_address.clone(), false, Pool::GROWING));
+        let by_kcp = exits(&format!("{far}transport: KCP\n"));
+        assert_eq!(by_kcp, (by_address, false, Pool::ONE));
         #[cfg(feature = "connect-command")]
         {
-            let command = Exits::Command(vec!["ssh".to_owned(), "far".to_owned()]);
-            let by_command = exits("connectCommand: [ssh, far]\n");
+            let by_command = exits("connect: [{name: far, command: [ssh, far]}]\n");
+            let command = (None, "ssh far".to_owned());
             assert_eq!(by_command, (command, true, Pool::ONE));
         }
     }
@@ -300,7 +280,7 @@ mod tests {
             arrivals("listen: 0.0.0.0:64000\ntransport: KCP\n"),
             (kcp, true)
         );
-        let visited = "connect: middle:1\nrendezvous: {name: site, secretFile: /secret}\n";
+        let visited = "connect:\n- name: far\n  address: middle:1\nrendezvous: {name: site, secretFile: /secret}\n";
         let rendezvous = Arrivals::Rendezvous("middle:1".to_owned());
         assert_eq!(arrivals(visited), (rendezvous, true));
     }
@@ -313,7 +293,7 @@ mod tests {
             Gateway::Exit(exit) => exit.session.carriers_vary,
             Gateway::Rendezvous(_) => panic!("a rendezvous has no session"),
         };
-        let entry = "role: Entry\nconnect: far:1\n";
+        let entry = "role: Entry\nconnect:\n- name: far\n  address: far:1\n";
         assert!(varies(entry));
         for fixed in [
             "pool: {min: 2, max: 2}\n",

@@ -8,6 +8,7 @@
 mod admin_hosts;
 mod carrier;
 mod check;
+mod connect;
 mod congestion_control;
 mod forward;
 mod gateway;
@@ -17,6 +18,7 @@ mod limits;
 mod listener;
 mod locate;
 mod network;
+mod peers;
 mod policy;
 mod pool;
 mod problem;
@@ -44,8 +46,9 @@ mod web_socket;
 pub use admin_hosts::ADMIN_HOSTS_MAX;
 pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
 pub use congestion_control::CongestionControl;
+pub use connect::{CONNECT_MAX, CONNECT_NAME_LENGTH_MAX, Connect, ConnectWebSocket, ORDER_MAX};
 pub use forward::{FORWARDS_MAX, Forward, ReverseForward};
-pub use gateway::{Arrivals, Entry, Exit, Exits, Gateway, Reloadable, Rendezvous, SessionConfig};
+pub use gateway::{Arrivals, Entry, Exit, Gateway, Reloadable, Rendezvous, SessionConfig};
 pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
 pub use hash::config_hash;
 pub use limits::{LIMIT_MAX, Limits, Priority, RATE_MAX, RATE_MIN};
@@ -55,6 +58,10 @@ pub use network::{
     DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
     NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, NETWORK_PEERS_MAX, NETWORK_QUEUES_MAX,
     Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_pool,
+};
+pub use peers::{
+    ExpirationTime, PEER_KEYS_MAX, PEER_NAMES_MAX, PEER_RULES_MAX, PEERS_MAX, Peer, PeerProblem,
+    PeerRules, check_certificate_peers, check_peers, parse_peers, readable_peers,
 };
 pub use policy::{
     Cidr, CidrError, HostPattern, NAT64_PREFIXES_MAX, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports,
@@ -66,14 +73,11 @@ pub use protocol::{Capabilities, Protocol};
 pub use proxies::{Auth, PROXIES_MAX, ProxyListen, ProxyListener};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
 pub use proxy_protocol::{Accept, ProxyProtocol, Send};
-pub use public_keys::{
-    ExpirationTime, OWN_KEYS_MAX, PEER_KEYS_MAX, PEER_RULES_MAX, Peer, PeerProblem, PeerRules,
-    PublicKeys, check_peers, key_roles, parse_peers, readable_peers,
-};
+pub use public_keys::{OWN_KEYS_MAX, PublicKeys, key_roles};
 pub use rate::{BitRate, BitRateError};
 pub use rendezvous::Leaf;
 pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};
-pub use security::{MutualTls, PEERS_MAX, Security};
+pub use security::{Certificates, Security};
 pub use server_tls::ServerTls;
 pub use size::ByteSize;
 pub use ssh::{HOST_KEYS_MAX, SSH_IDENTITY, Ssh, SshAlgorithms, SshListener};
@@ -93,8 +97,6 @@ use serde_yaml::{Mapping, Value};
 pub const CARRIER_PORT: u16 = muxtunnel_contract::ports::CARRIER;
 /// TCP port of the admin endpoint (HTTP) of every gateway. No forward may use this port.
 pub const ADMIN_PORT: u16 = muxtunnel_contract::ports::ADMIN;
-/// Maximum number of exits in `connect`.
-pub const CONNECT_MAX: usize = 16;
 /// Default maximum number of streams per session.
 pub const STREAMS_DEFAULT: u32 = 4096;
 /// Default maximum number of carriers of an exit.
@@ -136,7 +138,8 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DR
 ///
 /// A running gateway applies changes of `forwards`, `reverseForwards`, `proxies`, `allow`, `deny`,
 /// `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `trustedProxies`, `timeouts`,
-/// `memory.sessions` and `security.peers`. A change of any other field needs a restart.
+/// `memory.sessions`, `security.peers`, and of the keys and names of the exits in `connect`. A change
+/// of any other field needs a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -169,21 +172,10 @@ pub struct Config {
         skip_serializing_if = "is_liveness_default"
     )]
     pub liveness_seconds: u32,
-    /// Entry: `host:port` or `unix:/path` of the exit's carrier listener, or a comma-separated list
-    /// of at most [`CONNECT_MAX`] exits. For an entry or exit with `rendezvous`: `host:port` of the
-    /// rendezvous. Otherwise an exit does not set this field.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connect: Option<String>,
-    /// Entry, not with protocol JMUX: `host:port` of any exit. The entry dials this address if no
-    /// address of `connect` answers, for example while a name server still returns the addresses of
-    /// removed exits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connect_fallback: Option<String>,
-    /// Entry, instead of `connect`: a program and its arguments, at most [`COMMAND_WORDS_MAX`]
-    /// words. The entry starts the program for each carrier, without a shell. The program's
-    /// standard input and output are the connection to the exit.
+    /// Entry: its exits, 1..=[`CONNECT_MAX`]. An entry or exit with `rendezvous`: the rendezvous.
+    /// Otherwise an exit does not set this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub connect_command: Vec<String>,
+    pub connect: Vec<Connect>,
     /// The proxy for connections to `connect`. By default, WebSocket carriers use the proxy of the
     /// environment variables, and other carriers use no proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -443,6 +435,7 @@ impl Config {
                 ..self.memory
             },
             security: self.security.with_peers_of(&new.security),
+            connect: connect::with_identities_of(&self.connect, &new.connect),
             ..self.clone()
         }
     }
@@ -484,6 +477,7 @@ impl Config {
                 ..self.memory
             },
             security: self.security.without_peers(),
+            connect: connect::without_identities(&self.connect),
             ..self.clone()
         }
     }
@@ -492,7 +486,7 @@ impl Config {
     /// these conditions:
     /// - its protocol supports several carriers
     /// - its transport is TCP or WebSocket
-    /// - it has no `connectCommand`
+    /// - it has no command in `connect`
     /// - `resume` is true, or the protocol does not support `resume`
     ///
     /// Otherwise the default is [`Pool::ONE`].
@@ -503,7 +497,7 @@ impl Config {
             && can.several_carriers
             && matches!(self.transport, Transport::Tcp | Transport::WebSocket)
             && (self.resume || !can.resume)
-            && self.connect_command.is_empty();
+            && self.command().is_none();
         self.pool
             .unwrap_or(if grows { Pool::GROWING } else { Pool::ONE })
     }

@@ -209,7 +209,7 @@ fn check_queues(config: &Config, network: &Network) -> Result<(), ConfigError> {
         );
         return Err(ConfigError::field("workers", problem));
     }
-    if queues > 1 && (config.is_stdio() || !config.connect_command.is_empty()) {
+    if queues > 1 && (config.is_stdio() || config.command().is_some()) {
         let problem = "must be 1 if the carrier is a command or standard input and output, because each queue needs its own carrier";
         return Err(ConfigError::field("network.queues", problem));
     }
@@ -273,10 +273,10 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
     }
     let proves = matches!(
         config.security,
-        Security::PublicKeys(_) | Security::MutualTls(_)
+        Security::PublicKeys(_) | Security::Certificates(_)
     );
     if !network.peers.is_empty() && !proves {
-        let problem = "need security.mode PublicKeys or MutualTls, because entries are distinguished by identity";
+        let problem = "need security.mode PublicKeys or Certificates, because entries are distinguished by identity";
         return Err(ConfigError::field("network.peers", problem));
     }
     for (index, peer) in network.peers.iter().enumerate() {
@@ -391,7 +391,7 @@ mod tests {
         assert!(with("workers: 4\n").contains("network.queues, which is 2"));
         #[cfg(feature = "connect-command")]
         {
-            let command = "role: Entry\nconnectCommand: [ssh, host]\nsecurity: {mode: None}\n\
+            let command = "role: Entry\nconnect: [{name: far, command: [ssh, host]}]\nsecurity: {mode: None}\n\
                  network: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}\n";
             let command = Config::from_yaml(command).unwrap_err().to_string();
             assert!(command.contains("network.queues"), "{command}");
@@ -405,7 +405,7 @@ mod tests {
     fn peers_have_networks_of_their_own_within_the_entries() {
         let with = |peers: &str| {
             let text = format!(
-                "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: MutualTls, certificate: /a, key: /b, ca: /c, peers: [a, b]}}\n\
+                "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: Certificates, certificate: /a, key: /b, ca: /c, peers: [a, b]}}\n\
                  network: {{entryCIDRs: [10.8.0.0/24], exitCIDRs: [10.0.0.0/8], peers: [{peers}]}}\n"
             );
             match Config::from_yaml(&text) {

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::carrier::has_unix;
-use crate::{Config, ConfigError, Proxy, Security};
+use crate::carrier::is_unix;
+use crate::{Config, ConfigError, Proxy, Security, connect};
 
 /// The mux protocol of carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP. HTTP2 and
 /// HTTP3: a CONNECT request for each stream. HBONE: the tunnel protocol of Istio's proxies. JMUX: the
@@ -214,10 +214,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         check_datagrams(config)?;
     }
     let has_its_security = match config.protocol {
-        Protocol::Hbone => matches!(config.security, Security::MutualTls(_) | Security::None {}),
+        Protocol::Hbone => matches!(config.security, Security::Certificates(_) | Security::None {}),
         Protocol::Quic | Protocol::Http3 => matches!(
             config.security,
-            Security::PublicKeys(_) | Security::MutualTls(_) | Security::ServerTls(_)
+            Security::PublicKeys(_) | Security::Certificates(_) | Security::ServerTls(_)
         ),
         Protocol::Ssh => matches!(config.security, Security::Ssh(_)),
         Protocol::Native | Protocol::Jmux | Protocol::Http2 => {
@@ -227,13 +227,13 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if !has_its_security {
         let problem = match config.protocol {
             Protocol::Hbone => {
-                "protocol HBONE needs mode MutualTls, or None if the peer uses no TLS"
+                "protocol HBONE needs mode Certificates, or None if the peer uses no TLS"
             }
-            Protocol::Quic => "protocol QUIC needs mode PublicKeys, MutualTls or ServerTls",
-            Protocol::Http3 => "protocol HTTP3 needs mode PublicKeys, MutualTls or ServerTls",
+            Protocol::Quic => "protocol QUIC needs mode PublicKeys, Certificates or ServerTls",
+            Protocol::Http3 => "protocol HTTP3 needs mode PublicKeys, Certificates or ServerTls",
             Protocol::Ssh => "protocol SSH needs mode SSH",
             Protocol::Native | Protocol::Jmux | Protocol::Http2 => {
-                "mode SSH is for protocol SSH only: use PublicKeys, MutualTls, ServerTls or None"
+                "mode SSH is for protocol SSH only: use PublicKeys, Certificates, ServerTls or None"
             }
         };
         return Err(ConfigError::field("security.mode", problem));
@@ -245,15 +245,15 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
     let (field, problem) = if matches!(config.proxy, Some(Proxy::Server(_))) {
         ("proxy", "a proxy connects to TCP ports only")
-    } else if !config.connect_command.is_empty() {
-        ("connectCommand", "a command cannot carry datagrams")
+    } else if config.command().is_some() {
+        ("connect[0].command", "a command cannot carry datagrams")
     } else if config.rendezvous.is_some() {
         ("rendezvous", "a rendezvous joins TCP connections only")
     } else if !config.trusted_proxies.is_empty() {
         ("trustedProxies", "datagrams have no PROXY header")
-    } else if has_unix(config.connect.as_deref()) {
+    } else if connect::has_unix(config) {
         ("connect", "expected HOST:PORT")
-    } else if config.is_stdio() || has_unix(config.listen.as_deref()) {
+    } else if config.is_stdio() || is_unix(config.listen.as_deref()) {
         ("listen", "expected ADDRESS:PORT")
     } else {
         return Ok(());
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_does_not_go_together_is_refused_with_its_field() {
-        let entry = "role: Entry\nconnect: far:1\n";
+        let entry = "role: Entry\nconnect:\n- name: far\n  address: far:1\n";
         let none = "security: {mode: None}\n";
         let ssh = "security: {mode: SSH}\n";
         let forward = |target: &str| {
@@ -389,13 +389,16 @@ mod tests {
     }
 
     const MUTUAL_TLS: &str =
-        "security: {mode: MutualTls, certificate: /a, key: /b, ca: /c, peers: [p]}\n";
+        "security: {mode: Certificates, certificate: /a, key: /b, ca: /c}\n";
 
     fn assert_runs_on_udp(protocol: &str) {
         let web = "forwards: [{name: a, listen: '127.0.0.1:1', target: {host: web, port: 80}}]\n";
         let config =
             |rest: &str| Config::from_yaml(&format!("protocol: {protocol}\n{MUTUAL_TLS}{rest}"));
-        let entry = format!("role: Entry\nconnect: far:1,near:2\n{web}");
+        let entry = format!(
+            "role: Entry\nconnect:\n- {{name: far, address: 'far:1', certificateNames: [p]}}\n\
+             - {{name: near, address: 'near:2', certificateNames: [p]}}\n{web}"
+        );
         assert!(config(&entry).is_ok());
         assert!(config("role: Exit\nlisten: '[::]:64000'\n").is_ok());
         for (rest, field) in [
@@ -406,8 +409,8 @@ mod tests {
             (format!("{entry}proxy: 'http://proxy:3128'\n"), "proxy"),
             (entry.replace("near:2", "unix:/a"), "connect"),
             (
-                "role: Entry\nconnectCommand: [ssh, far]\n".to_owned(),
-                "connectCommand",
+                "role: Entry\nconnect: [{name: far, command: [ssh, far]}]\n".to_owned(),
+                "connect[0].command",
             ),
             ("role: Exit\nlisten: unix:/a\n".to_owned(), "listen"),
             ("role: Exit\nlisten: stdio\n".to_owned(), "listen"),
@@ -417,7 +420,7 @@ mod tests {
             ),
             (
                 format!("{entry}rendezvous: {{name: site, secretFile: /secret}}\n")
-                    .replace("far:1,near:2", "far:1"),
+                    .replace("- {name: near, address: 'near:2', certificateNames: [p]}\n", ""),
                 "rendezvous",
             ),
         ] {

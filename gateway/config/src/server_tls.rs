@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Config, ConfigError, Role, Security, UNIX_PREFIX};
+use crate::connect::has_hosts;
+use crate::{Config, ConfigError, Role, Security};
 
 /// TLS 1.3 (RFC 8446) with a certificate on the exit's side only, as on a web server. The entry
 /// verifies the exit. The exit accepts every entry. The files are PEM. If a file changes, new
@@ -26,7 +27,7 @@ pub struct ServerTls {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// Entry: the name that the exit's certificate must contain, sent as SNI. Default: the host of
-    /// `connect`.
+    /// the address in `connect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
 }
@@ -77,9 +78,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             _ => {}
         }
     }
-    let connect = config.connect.as_deref().unwrap_or(UNIX_PREFIX);
-    let has_host = config.rendezvous.is_none() && !connect.contains(UNIX_PREFIX);
-    if !is_exit && !has_host && tls.server_name.is_none() {
+    if !is_exit && !has_hosts(config) && tls.server_name.is_none() {
         let problem =
             "is missing: the field is required if connect does not contain the exit's host name";
         return wrong("serverName", problem);

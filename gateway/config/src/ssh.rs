@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::check::check_addr_port;
-use crate::{Config, ConfigError, Protocol, Role, Security, UNIX_PREFIX};
+use crate::connect::has_hosts;
+use crate::{Config, ConfigError, Protocol, Role, Security};
 
 /// Maximum number of host keys of an exit. More than one key of each type is not useful.
 pub const HOST_KEYS_MAX: usize = 8;
@@ -172,7 +173,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             "hostKeyAlias",
             ssh.host_key_alias.is_some(),
             false,
-            !has_host(config),
+            !has_hosts(config),
         ),
     ] {
         match (is_there, of_exit, is_exit) {
@@ -206,13 +207,6 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Whether every address of `connect` has a host that `known_hosts` can list. A Unix socket has no
-/// host, and the host of a rendezvous is not that of the exit.
-fn has_host(config: &Config) -> bool {
-    let connect = config.connect.as_deref().unwrap_or(UNIX_PREFIX);
-    config.rendezvous.is_none() && !connect.contains(UNIX_PREFIX)
-}
-
 fn check_listener(config: &Config, listener: &SshListener) -> Result<(), ConfigError> {
     let problem = if config.role != Role::Exit {
         "only an exit has a listener for SSH: remove the field"
@@ -236,7 +230,7 @@ mod tests {
     }
 
     const EXIT: &str = "role: Exit\nlisten: 0.0.0.0:22\nprotocol: SSH\n";
-    const ENTRY: &str = "role: Entry\nconnect: far:22\nprotocol: SSH\n";
+    const ENTRY: &str = "role: Entry\nconnect:\n- name: far\n  address: far:22\nprotocol: SSH\n";
     const EXIT_KEYS: &str = "security: {mode: SSH, hostKeys: [/h], authorizedKeys: /a}\n";
     const ENTRY_KEYS: &str = "security: {mode: SSH, user: a, key: /k, knownHosts: /n}\n";
 

@@ -41,13 +41,16 @@ pub struct Status {
     /// With security mode PublicKeys, the public keys of this gateway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub public_keys: Vec<String>,
-    /// With security mode PublicKeys, the accepted peers.
+    /// With security modes PublicKeys and Certificates, the accepted peers. At an entry, the exits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Peer>,
     /// The files that the gateway follows. Absent: the gateway has an older version, so the state of
     /// its files is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<File>>,
+    /// Entry: the exits in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connect: Option<Connect>,
     /// Entry: why the last dial of a carrier failed, while a worker has no carrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier_error: Option<String>,
@@ -126,6 +129,15 @@ pub struct Assigned {
     pub dns_domains: Vec<String>,
 }
 
+/// The exits of an entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Connect {
+    /// The names of the exits in `connect` that get new streams.
+    #[serde(default)]
+    pub active: Vec<String>,
+}
+
 /// An accepted peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -134,7 +146,11 @@ pub struct Peer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The public keys of the peer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub public_keys: Vec<String>,
+    /// The names in the peer's certificate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificate_names: Vec<String>,
     /// Whether the peer is refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,

@@ -5,7 +5,9 @@ const ENTRY: &str = "\
 role: Entry
 protocol: JMUX
 security: {mode: None}
-connect: exit.example.com:64000
+connect:
+- name: far
+  address: exit.example.com:64000
 admin: 0.0.0.0:64001
 forwards:
 - name: web
@@ -110,22 +112,12 @@ fn bad_fields_are_named_by_path() {
         (
             "exit.example.com:64000",
             "exit.example.com",
-            "connect: \"exit.example.com\" is not HOST:PORT",
+            "connect[0].address: \"exit.example.com\" is not HOST:PORT",
         ),
         (
             "exit.example.com:64000",
-            "exit.example.com:64000,other.example.com",
-            "connect: \"other.example.com\" is not HOST:PORT",
-        ),
-        (
-            "admin: 0.0.0.0:64001",
-            "connectFallback: exit.example.com:64000",
-            "connectFallback: an entry with protocol JMUX can have only one exit: remove the field",
-        ),
-        (
-            "protocol: JMUX",
-            "protocol: Native\nconnectFallback: exit.example.com",
-            "connectFallback: \"exit.example.com\" is not HOST:PORT",
+            "exit.example.com:64000\n- {name: near, address: other.example.com}",
+            "connect[1].address: \"other.example.com\" is not HOST:PORT",
         ),
         (
             "name: web",
@@ -480,7 +472,7 @@ fn only_forwards_rules_and_timeouts_reload() {
 fn peers_reload_and_keys_do_not() {
     let secured = |peers: &str, key: &str| {
         let security = format!(
-            "security: {{mode: MutualTls, certificate: /c, key: {key}, ca: /a, peers: [{peers}]}}"
+            "security: {{mode: Certificates, certificate: /c, key: {key}, ca: /a, peers: [{peers}]}}"
         );
         Config::from_yaml(&EXIT.replace("security: {mode: None}", &security)).unwrap()
     };
@@ -629,13 +621,13 @@ fn a_limit_has_one_name_everywhere() {
 
 #[test]
 fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
-    let with = |security: &str| Config::from_yaml(&ENTRY.replace("{mode: None}", security));
-    let tls = "{mode: MutualTls, certificate: a, key: b, ca: c, peers: ['exit.example.com']}";
+    let with = |security: &str| Config::from_yaml(&EXIT.replace("{mode: None}", security));
+    let tls = "{mode: Certificates, certificate: a, key: b, ca: c, peers: ['exit.example.com']}";
     let config = with(tls).unwrap();
     assert_eq!(config.security.files().len(), 3);
     let again = Config::from_yaml(&config.to_yaml().unwrap()).unwrap();
     assert_eq!(again, config);
-    let key = key_text(KeyRole::Exit, &[7; KEY_BYTES]);
+    let key = key_text(KeyRole::Entry, &[7; KEY_BYTES]);
     let keys =
         format!("{{mode: PublicKeys, privateKeyFiles: [a], peersFile: b, peers: ['{key}']}}");
     let config = with(&keys).unwrap();
@@ -648,20 +640,16 @@ fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
         ("{mode: None, key: b}", "`key` is not a field of mode None"),
         ("{mode: Tls}", "unknown variant `Tls`"),
         (
-            "{mode: MutualTls, key: b, ca: c, peers: [d]}",
+            "{mode: Certificates, key: b, ca: c, peers: [d]}",
             "certificate",
         ),
         (
-            &tls.replace("'exit.example.com'", ""),
-            "security.peers: is empty",
-        ),
-        (
             &tls.replace("exit.example.com", ""),
-            "security.peers: has an empty",
+            "security.peers[0].certificateNames[0]: \"\" is not a name in a certificate",
         ),
         (
             &tls.replace("key: b", "key: b, peersFile: d"),
-            "`peersFile` is not a field of mode MutualTls",
+            "`peersFile` is not a field of mode Certificates",
         ),
         (
             &keys.replace(&key, "abc="),
@@ -684,10 +672,8 @@ fn a_web_socket_has_a_path() {
         let error = with(&format!("{{path: {path}}}")).unwrap_err();
         assert!(said(&error).starts_with("webSocket.path:"), "{error}");
     }
-    let error = with("{path: /a, host: ''}").unwrap_err();
-    assert!(said(&error).starts_with("webSocket.host:"), "{error}");
     let web_socket = with("{path: /a}").unwrap().web_socket.unwrap();
-    assert_eq!((web_socket.path.as_str(), web_socket.host), ("/a", None));
+    assert_eq!(web_socket.path.as_str(), "/a");
 }
 
 #[test]
@@ -931,7 +917,7 @@ fn what_cannot_listen_for_its_peer_says_so() {
 #[test]
 fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
     let leaf = "rendezvous: {name: db, secretFile: /s}\n";
-    let exit = format!("role: Exit\nsecurity: {{mode: None}}\nconnect: meet:64004\n{leaf}");
+    let exit = format!("role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: meet:64004\n{leaf}");
     let meet = EXIT.replace("Exit", "Rendezvous");
     let rendezvous = format!("{meet}secretsFile: /s\n");
     let entry = format!("{ENTRY}{leaf}");
@@ -951,10 +937,6 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
             "rendezvous: a rendezvous cannot connect",
         ),
         (
-            format!("{exit}connectFallback: a:1\n"),
-            "connectFallback: is not supported with a rendezvous",
-        ),
-        (
             "role: Rendezvous\nsecurity: {mode: None}\nsecretsFile: /s\n".to_owned(),
             "listen: a rendezvous needs",
         ),
@@ -963,7 +945,7 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
             "allow: only an exit",
         ),
         (
-            format!("{rendezvous}connect: a:1\n"),
+            format!("{rendezvous}connect:\n- name: far\n  address: a:1\n"),
             "connect: a gateway with the field listen dials no carriers",
         ),
         (
@@ -971,7 +953,7 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
             "listen: an exit behind a rendezvous",
         ),
         (
-            exit.replace("connect: meet:64004\n", ""),
+            exit.replace("connect:\n- name: far\n  address: meet:64004\n", ""),
             "connect: a leaf needs",
         ),
         (
@@ -979,8 +961,8 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
             "rendezvous.name: must be",
         ),
         (
-            entry.replace("64000", "64000,other:1"),
-            "connect: a leaf connects to only one rendezvous: set one address",
+            entry.replace("64000", "64000\n- {name: near, address: 'other:1'}"),
+            "connect: a leaf connects to only one rendezvous: list one address",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();
@@ -1042,7 +1024,7 @@ fn trusted_proxies_round_trip_and_are_taken_over_while_running() {
 #[test]
 fn trusted_proxies_that_cannot_be_are_refused_by_their_path() {
     let with = |text: &str, networks: &str| format!("{text}trustedProxies: [{networks}]\n");
-    let leaf = "role: Exit\nsecurity: {mode: None}\nconnect: meet:1\nrendezvous: {name: db, secretFile: /s}\n";
+    let leaf = "role: Exit\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: meet:1\nrendezvous: {name: db, secretFile: /s}\n";
     let unix = EXIT.replace("0.0.0.0:64000", "unix:/run/carriers.sock");
     let many = "10.0.0.1, ".repeat(TRUSTED_PROXIES_MAX + 1);
     for (text, message) in [

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::carrier::has_unix;
-use crate::{Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role};
+use crate::carrier::is_unix;
+use crate::{
+    Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, connect,
+};
 
 /// The transport of carriers. Both ends must have the same value. TCP: TCP connections. KCP: KCP over
 /// UDP, for paths that lose packets. WebSocket: WebSocket connections, for networks that pass only
@@ -100,16 +102,14 @@ fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
             "rendezvous",
             "a rendezvous joins TCP connections only: use TCP",
         )
-    } else if !config.connect_command.is_empty() {
+    } else if config.command().is_some() {
         (
-            "connectCommand",
+            "connect[0].command",
             "the command's pipes are the carrier: use TCP",
         )
-    } else if has_unix(config.connect.as_deref()) {
+    } else if connect::has_unix(config) {
         ("connect", "expected HOST:PORT, not a Unix socket")
-    } else if has_unix(config.connect_fallback.as_deref()) {
-        ("connectFallback", "expected HOST:PORT, not a Unix socket")
-    } else if has_unix(config.listen.as_deref()) {
+    } else if is_unix(config.listen.as_deref()) {
         ("listen", "expected ADDRESS:PORT, not a Unix socket")
     } else if config.listen.as_deref() == Some(LISTEN_STDIO) {
         (
@@ -137,10 +137,10 @@ mod tests {
     #[test]
     fn what_is_of_tcp_does_not_go_with_kcp() {
         let cases = [
-            (ENTRY, "connect: far:1\n", None),
+            (ENTRY, "connect:\n- name: far\n  address: far:1\n", None),
             (
                 ENTRY,
-                "connect: far:1\nproxy: none\nconnectFallback: far:2\n",
+                "connect:\n- name: far\n  address: far:1\n- name: near\n  address: far:2\nproxy: none\n",
                 None,
             ),
             (EXIT, "listen: 0.0.0.0:1\n", None),
@@ -168,25 +168,20 @@ mod tests {
             ),
             (
                 EXIT,
-                "connect: far:1\nrendezvous: {name: a, secretFile: /a}\n",
+                "connect:\n- name: far\n  address: far:1\nrendezvous: {name: a, secretFile: /a}\n",
                 Some("rendezvous"),
             ),
-            (ENTRY, "connect: far:1,unix:/run/a\n", Some("connect")),
+            (ENTRY, "connect:\n- name: far\n  address: far:1\n- name: near\n  address: unix:/run/a\n", Some("connect")),
             (
                 ENTRY,
-                "connect: far:1\nconnectFallback: unix:/run/a\n",
-                Some("connectFallback"),
-            ),
-            (
-                ENTRY,
-                "connect: far:1\nproxy: http://proxy:3128\n",
+                "connect:\n- name: far\n  address: far:1\nproxy: http://proxy:3128\n",
                 Some("proxy"),
             ),
             #[cfg(feature = "connect-command")]
             (
                 ENTRY,
-                "connectCommand: [ssh, far]\n",
-                Some("connectCommand"),
+                "connect: [{name: far, command: [ssh, far]}]\n",
+                Some("connect[0].command"),
             ),
             (
                 "role: Rendezvous\nsecurity: {mode: None}\ntransport: KCP\n",
@@ -219,7 +214,7 @@ mod tests {
             ("WebSocket", "protocol: HTTP2\n", Some("transport")),
         ] {
             let head = ENTRY.replace("KCP", transport);
-            let read = Config::from_yaml(&format!("{head}connect: far:1\n{rest}"));
+            let read = Config::from_yaml(&format!("{head}connect:\n- name: far\n  address: far:1\n{rest}"));
             let said = read.err().map(|error| error.to_string());
             let field = said.as_deref().and_then(|said| said.split(": ").nth(1));
             assert_eq!(field, expected, "{transport} {rest}: {said:?}");
@@ -228,7 +223,7 @@ mod tests {
 
     #[test]
     fn tcp_is_not_written_down() {
-        let config = Config::from_yaml(&format!("{ENTRY}connect: far:1\n")).unwrap();
+        let config = Config::from_yaml(&format!("{ENTRY}connect:\n- name: far\n  address: far:1\n")).unwrap();
         assert!(config.to_yaml().unwrap().contains("transport: KCP"));
         let config = Config {
             transport: Transport::Tcp,

@@ -6,7 +6,7 @@ use muxtunnel_gateway_config::Config;
 const ENTRY: &str = "\
 role: Entry
 security: {mode: None}
-connect: exit.example.com:64000
+connect: [{name: far, address: 'exit.example.com:64000'}]
 forwards:
 - name: web
   listen: 127.0.0.1:8080
@@ -49,8 +49,8 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         ENTRY,
-        "connect: exit",
-        "connect: 'exit",
+        "connect: [{name: far, address: 'exit.example.com:64000'}]",
+        "connect: [{name: far, address: 'exit.example.com:64000}]",
         "15:1: connect: found unexpected end of stream, while scanning a quoted scalar at line 3 column 10",
     ),
     (
@@ -137,7 +137,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "limits:",
         "limit:",
-        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `livenessSeconds`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `ssh`, `network`, `admin`, `adminHosts`, `forwards`, `reverseForwards`, `proxies`, `allow`, `deny`, `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
+        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `livenessSeconds`, `connect`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `ssh`, `network`, `admin`, `adminHosts`, `forwards`, `reverseForwards`, `proxies`, `allow`, `deny`, `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
     ),
     (
         ENTRY,
@@ -154,8 +154,8 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     (
         ENTRY,
         "{mode: None}",
-        "{mode: MutualTls, ca: /ca}",
-        "2:11: security: missing field `certificate` of mode MutualTls",
+        "{mode: Certificates, ca: /ca}",
+        "2:11: security: missing field `certificate` of mode Certificates",
     ),
     (
         ENTRY,
@@ -167,12 +167,12 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "{mode: None}",
         "{mode: Plain}",
-        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `PublicKeys`, `MutualTls`, `ServerTls`, `SSH`",
+        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `PublicKeys`, `Certificates`, `ServerTls`, `SSH`",
     ),
     (
         ENTRY,
-        "connect: exit",
-        "role: Exit\nconnect: exit",
+        "connect: [",
+        "role: Exit\nconnect: [",
         "3:1: duplicate field `role`",
     ),
     (
@@ -204,26 +204,26 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "exit.example.com:64000",
         "exit.example.com",
-        "3:10: connect: \"exit.example.com\" is not HOST:PORT, such as exit.example.com:64000",
+        "3:33: connect[0].address: \"exit.example.com\" is not HOST:PORT, such as exit.example.com:64000",
     ),
     (
         ENTRY,
-        "connect: exit.example.com:64000\n",
+        "connect: [{name: far, address: 'exit.example.com:64000'}]\n",
         "",
-        "1:1: connect: an entry needs the exit's HOST:PORT, or a connectCommand",
+        "1:1: connect: an entry needs its exits: list the name and the address (HOST:PORT) of each",
     ),
     (
         ENTRY,
-        "connect: exit.example.com:64000",
-        "connect: unix:relative",
-        "3:10: connect: \"relative\" is not an absolute path of at most 107 bytes without control characters, such as /run/web.sock",
+        "exit.example.com:64000",
+        "unix:relative",
+        "3:33: connect[0].address: \"relative\" is not an absolute path of at most 107 bytes without control characters, such as /run/web.sock",
     ),
     #[cfg(feature = "connect-command")]
     (
         ENTRY,
-        "limits:",
-        "connectCommand: [ssh, far]\nlimits:",
-        "14:17: connectCommand: replaces connect and connectFallback: remove them",
+        "name: far,",
+        "name: far, command: [ssh, far],",
+        "3:53: connect[0].address: an exit has an address or a command",
     ),
     (
         ENTRY,

@@ -4,7 +4,7 @@
 //! time. The admin thread reads. The size is bounded by the number of carriers, forwards and
 //! workers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -82,6 +82,8 @@ struct WorkerState {
     /// Why the last dial of a carrier failed.
     carrier_error: Mutex<Option<String>>,
     listened: Mutex<Vec<Listened>>,
+    /// The names of the exits that get the worker's new streams.
+    active: Mutex<Vec<String>>,
 }
 
 /// A forward of the configuration in force.
@@ -124,7 +126,7 @@ impl Telemetry {
             role: config.role,
             protocol: config.protocol,
             budget: config.memory.receive.0,
-            in_force: Mutex::new(InForce::new(text, &config.security)),
+            in_force: Mutex::new(InForce::new(text, &config.trusted())),
             carriers: Mutex::default(),
             next_carrier: AtomicU64::new(0),
             workers: (0..workers).map(|_| WorkerState::default()).collect(),
@@ -280,12 +282,29 @@ impl Telemetry {
     fn count_carriers(&self, peers: &mut [status::Peer]) {
         let carriers = self.carriers.lock();
         for peer in peers {
-            let identity = peer.name.as_ref().or_else(|| peer.public_keys.first());
+            let unnamed = peer.public_keys.first().or(peer.certificate_names.first());
+            let identity = peer.name.as_ref().or(unnamed);
             let proved = carriers
                 .values()
                 .filter(|carrier| carrier.identity.as_ref() == identity);
             peer.carriers = u32::try_from(proved.count()).unwrap_or(u32::MAX);
         }
+    }
+
+    /// Sets the names of the exits that get the new streams of a worker.
+    pub(crate) fn set_active(&self, worker: usize, exits: Vec<String>) {
+        if let Some(worker) = self.workers.get(worker) {
+            *worker.active.lock() = exits;
+        }
+    }
+
+    /// The names of the exits that get new streams.
+    fn active(&self) -> Vec<String> {
+        let workers = self.workers.iter();
+        let active: BTreeSet<String> = workers
+            .flat_map(|worker| worker.active.lock().clone())
+            .collect();
+        active.into_iter().collect()
     }
 
     /// Changes what is known of the configuration file.
@@ -375,6 +394,9 @@ impl Telemetry {
             public_keys: shown.public_keys,
             peers: shown.peers,
             files: Some(self.files.status()),
+            connect: (self.role == Role::Entry).then(|| status::Connect {
+                active: self.active(),
+            }),
             carrier_error: self
                 .workers
                 .iter()

@@ -15,14 +15,14 @@ pub(super) enum ProtocolArg {
     /// (h2c).
     #[value(name = "HTTP2")]
     Http2,
-    /// HBONE, the tunnel protocol of Istio's proxies; with --security mtls, or with none as
+    /// HBONE, the tunnel protocol of Istio's proxies; with --security certificates, or with none as
     /// plaintext.
     #[value(name = "HBONE")]
     Hbone,
-    /// QUIC, over UDP; with --security tls or mtls.
+    /// QUIC, over UDP; with --security tls or certificates.
     #[value(name = "QUIC")]
     Quic,
-    /// HTTP/3 with a CONNECT request for each stream; with --security tls or mtls.
+    /// HTTP/3 with a CONNECT request for each stream; with --security tls or certificates.
     #[value(name = "HTTP3")]
     Http3,
     /// SSH: an exit accepts ssh -L, -D and -R; an entry connects to an sshd.

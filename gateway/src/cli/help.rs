@@ -85,7 +85,7 @@ Examples:
     muxgate entry --key entry.key --peer EXIT_KEY \\
       --connect far.example.com:64000 --forward 5432:db.internal:5432
   With certificates, through a proxy that forwards only HTTP:
-    muxgate entry --security mtls --tls-certificate tls.crt --tls-key tls.key --tls-ca ca.crt \\
+    muxgate entry --security certificates --tls-certificate tls.crt --tls-key tls.key --tls-ca ca.crt \\
       --peer exit.example.com --connect wss://far.example.com:443/carrier \\
       --forward 5432:db.internal:5432
   With a certificate for the exit only, through a forward proxy:
@@ -149,7 +149,7 @@ Examples:
     muxgate keygen exit.key && muxgate keygen entry.key
   The public keys of an existing file:
     muxgate keygen --show exit.key
-  A certificate authority and a certificate for each side, for --security mtls:
+  A certificate authority and a certificate for each side, for --security certificates:
     muxgate keygen --tls certificates --exit far.example.com --entry laptop.example.com";
 
 /// `muxgate completions`.

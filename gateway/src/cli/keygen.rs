@@ -27,7 +27,7 @@ pub struct Keygen {
     #[arg(long, conflicts_with_all = ["tls", "force"])]
     show: bool,
     /// Write ca.crt, exit.crt and entry.crt with their keys to this folder instead, for `--security
-    /// mtls`.
+    /// certificates`.
     #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
     tls: Option<PathBuf>,
     /// With --tls: the names of the exit, as DNS names or IP addresses (repeatable). An entry uses

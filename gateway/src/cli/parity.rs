@@ -29,6 +29,11 @@ const MAPPINGS: &[(&str, &str)] = &[
         r#"{"security": {"peers": [{"?": 1}]}}"#,
     ),
     ("webSocket.", r#"{"webSocket": {"?": 1}}"#),
+    ("connect[].", r#"{"connect": [{"?": 1}]}"#),
+    (
+        "connect[].webSocket.",
+        r#"{"connect": [{"webSocket": {"?": 1}}]}"#,
+    ),
     ("rendezvous.", r#"{"rendezvous": {"?": 1}}"#),
     ("ssh.", r#"{"ssh": {"?": 1}}"#),
     ("network.", r#"{"network": {"?": 1}}"#),
@@ -75,6 +80,7 @@ const MAPPINGS: &[(&str, &str)] = &[
 const SECOND_EXIT: On = File("a second exit with `--protocol ssh` does the same");
 const NETWORK_PEERS: On =
     File("the list has an identity and networks for each entry, which do not fit into a flag");
+const CONNECT_HOST: On = File("the address in `ws://HOST:PORT/PATH` is the host");
 const PEER: On = File("the file of `--peers` has names and times, and `--peer` has only a key");
 const LISTENER: On = Flag("forward");
 const REVERSE: On = Flag("reverse");
@@ -89,12 +95,13 @@ const FIELDS: &[(&str, On)] = &[
     ("transport", Flag("transport")),
     ("congestionControl", Flag("congestion-control")),
     ("livenessSeconds", Flag("liveness-seconds")),
-    ("connect", Flag("connect")),
-    (
-        "connectFallback",
-        File("the operator writes this field, for names with several exits"),
-    ),
-    ("connectCommand", Flag("connect-command")),
+    ("connect[].name", Flag("connect")),
+    ("connect[].order", Flag("connect")),
+    ("connect[].address", Flag("connect")),
+    ("connect[].command", Flag("connect-command")),
+    ("connect[].publicKeys", Flag("peer")),
+    ("connect[].certificateNames", Flag("peer")),
+    ("connect[].webSocket.host", CONNECT_HOST),
     ("proxy", Flag("proxy")),
     ("listen", Flag("listen")),
     ("trustedProxies", Flag("trusted-proxy")),
@@ -114,6 +121,7 @@ const FIELDS: &[(&str, On)] = &[
     ("security.peersFile", Flag("peers")),
     ("security.peers[].name", PEER),
     ("security.peers[].publicKeys", Flag("peer")),
+    ("security.peers[].certificateNames", Flag("peer")),
     ("security.peers[].suspend", PEER),
     ("security.peers[].expirationTime", PEER),
     ("security.peers[].allow", PEER),
@@ -127,9 +135,7 @@ const FIELDS: &[(&str, On)] = &[
     ("security.user", Flag("ssh-user")),
     ("security.knownHosts", Flag("ssh-known-hosts")),
     ("security.hostKeyAlias", Flag("ssh-host-key-alias")),
-    // An address `ws://HOST:PORT/PATH` sets both `webSocket.path` and `webSocket.host`.
     ("webSocket.path", Flag("connect")),
-    ("webSocket.host", Flag("connect")),
     ("webSocket.origins", Flag("allow-origin")),
     ("rendezvous.name", Flag("name")),
     ("rendezvous.secretFile", Flag("secret-file")),

@@ -71,7 +71,7 @@ fn flags_mean_what_a_file_would_say() {
     let visits = config(&format!("entry --security none {leaf} --forward 1:a:1"));
     let visited = config(&format!("exit --security none {leaf}"));
     for config in [visits, visited] {
-        assert_eq!(config.connect.as_deref(), Some("meet:1"));
+        assert_eq!(config.connect[0].address.as_deref(), Some("meet:1"));
         assert!(config.rendezvous.is_some() && config.listen.is_none());
         config.check().unwrap();
     }

@@ -33,7 +33,7 @@ use crate::base::patience::{Elapsed, Patience};
 use super::key_refusal::KeyRefusal;
 use super::local_socket::canonical;
 use super::security::Credentials;
-use super::transport::{Presented, Proof, Side};
+use super::transport::{Part, Presented, Proof, To};
 pub(crate) use listener::{Attempt, Listener};
 use probe::Probe;
 pub(crate) use settings::{PACKETS_UNSENT_MAX, Settings, window};
@@ -98,14 +98,14 @@ impl Connection {
     fn proved(
         (quic, settings): (quinn::Connection, &Settings),
         credentials: &Credentials,
-        side: Side,
+        part: Part<'_>,
         name: &str,
     ) -> Result<Self> {
         let chain = quic.peer_identity().and_then(|identity| {
             let chain = identity.downcast::<Vec<CertificateDer<'static>>>();
             chain.ok().map(|chain| *chain)
         });
-        match credentials.quic_proof(side, name, chain) {
+        match credentials.quic_proof(part, name, chain) {
             Ok(proof) => Ok(Self {
                 quic,
                 proof,
@@ -162,19 +162,20 @@ impl Connection {
     }
 }
 
-/// Connects to `to` and verifies the peer. `host` is the dialled host, `patience` the time limit.
+/// Connects to `at`, an address of the exit `to`, and verifies the exit. `patience` is the time
+/// limit.
 ///
 /// # Errors
 /// No peer answered, or the peer did not prove its identity in time.
 pub(crate) async fn dial(
-    to: SocketAddr,
-    host: &str,
+    at: SocketAddr,
+    to: To<'_>,
     credentials: &Credentials,
     settings: &Settings,
     patience: &Patience,
 ) -> Result<Connection> {
-    let (client, name, presented) = credentials.quic_client(settings.protocol(), host)?;
-    let socket = socket::to(to)?;
+    let (client, name, presented) = credentials.quic_client(settings.protocol(), to)?;
+    let socket = socket::to(at)?;
     // Each connection has its own socket, so that the loss of one path does not affect other
     // connections.
     let runtime = Arc::new(TokioRuntime);
@@ -183,7 +184,7 @@ pub(crate) async fn dial(
     let mut config = ClientConfig::new(Arc::new(crypto));
     config.transport_config(settings.transport());
     config.token_store(Arc::new(NoneTokenStore));
-    let connecting = endpoint.connect_with(config, to, &name).map_err(invalid)?;
+    let connecting = endpoint.connect_with(config, at, &name).map_err(invalid)?;
     let quic = in_time(patience, connecting).await;
     let quic = quic.inspect_err(|error| {
         let is_refusal = matches!(KeyRefusal::find(error), Some(KeyRefusal::ByPeer(_)));
@@ -191,7 +192,7 @@ pub(crate) async fn dial(
             presented.refused();
         }
     })?;
-    let connection = Connection::proved((quic, settings), credentials, Side::Dials, &name)?;
+    let connection = Connection::proved((quic, settings), credentials, Part::Dials(to), &name)?;
     Ok(Connection {
         presented: presented.map(Box::new),
         ..connection

@@ -58,11 +58,52 @@ pub(crate) enum Side {
     Accepts,
 }
 
+/// The end of a transport that this side has in a handshake, with the exit that a dialling side
+/// dials.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part<'a> {
+    Dials(To<'a>),
+    Accepts,
+}
+
+impl Part<'_> {
+    pub(crate) const fn side(self) -> Side {
+        match self {
+            Self::Dials(_) => Side::Dials,
+            Self::Accepts => Side::Accepts,
+        }
+    }
+}
+
+/// The exit that a dialling side dials.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct To<'a> {
+    /// The name of the exit in `connect`. The exit must prove an identity that the configuration
+    /// lists for this name.
+    pub(crate) exit: &'a str,
+    /// The dialled host.
+    pub(crate) host: &'a str,
+    /// The Host header of a WebSocket request.
+    pub(crate) authority: &'a str,
+}
+
+#[cfg(any(test, feature = "oracles"))]
+impl<'a> To<'a> {
+    /// An exit with the name `exit`.
+    pub(crate) const fn exit(host: &'a str) -> Self {
+        Self {
+            exit: "exit",
+            host,
+            authority: host,
+        }
+    }
+}
+
 /// The peer's proof of identity. [`HANDSHAKE_BYTES_MAX`] bounds its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proof {
-    /// A name in the peer's certificate, the name of a listed peer, or the peer's public key. With
-    /// SSH, fingerprints identify keys.
+    /// The name of a listed peer, or what an unnamed peer proved: its public key, or a name in its
+    /// certificate. With SSH, fingerprints identify keys.
     pub(crate) identity: String,
     /// The peer's certificate and the intermediate certificates, or the peer's raw public key, which
     /// the gateway verifies again later. Empty with SSH, and if the peer proved only the dialled name.

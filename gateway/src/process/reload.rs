@@ -80,7 +80,7 @@ pub(crate) async fn follow(
                 match rest {
                     None => {
                         state(None);
-                        telemetry.in_force().taken(&text, &new.security);
+                        telemetry.in_force().taken(&text, &new.trusted());
                     }
                     Some(rest) => {
                         tracing::error!(file = %path.display(), error = %rest, "A part of the new configuration is not applied");
@@ -152,7 +152,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let peers = |names: &str, more: &str| {
             format!(
-                "role: Exit\nsecurity: {{mode: MutualTls, certificate: /c, key: /k, ca: /a, peers: [{names}]}}\n\
+                "role: Exit\nsecurity: {{mode: Certificates, certificate: /c, key: /k, ca: /a, peers: [{names}]}}\n\
                  listen: 0.0.0.0:64000\n{more}"
             )
         };

@@ -9,8 +9,8 @@ mod clients;
 mod dial_context;
 mod exit_liveness;
 mod exits;
-mod fallback;
 mod http;
+mod levels;
 mod listen;
 pub(crate) mod refused;
 mod reverse;
@@ -25,7 +25,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::{self as config, Exits, Reloadable, SessionConfig};
+use muxtunnel_gateway_config::{self as config, Reloadable, SessionConfig};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -49,9 +49,10 @@ use crate::session::sessions::Sessions;
 use carriers::Route;
 pub(crate) use carriers::pause;
 use dial_context::DialContext;
-use exits::{Connected, EXITS_MAX, Link, Links, Taken};
+use exits::{Connected, EXITS_MAX, Link, Links, Place};
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) use http::oracle::response as response_oracle;
+use levels::Exits;
 use listen::{Listener, follow};
 use reverse::{Asked, Outcomes};
 use ways::Ways;
@@ -75,10 +76,10 @@ struct Entry {
     dial_context: DialContext,
     telemetry: Arc<Telemetry>,
     links: watch::Sender<Links>,
-    /// The exits for new streams. The key is the place (see `exits.rs`).
-    exits: watch::Sender<BTreeMap<usize, Taken>>,
+    /// The exits for new streams, by place (see `exits.rs`).
+    exits: watch::Sender<BTreeMap<Place, Address>>,
     /// The previous exit of each place.
-    left: RefCell<BTreeMap<usize, Address>>,
+    left: RefCell<BTreeMap<Place, Address>>,
     sessions: Sessions,
     listeners: RefCell<BTreeMap<String, Listener>>,
     phase: watch::Receiver<Phase>,
@@ -122,7 +123,9 @@ pub(crate) async fn run(worker: Worker, configured: config::Entry) -> Result<(),
     }
     entry.telemetry.add_limiter(&entry.greetings);
     entry.telemetry.set_listening(index, true);
-    let diallers: Vec<_> = (0..EXITS_MAX)
+    let places = (0..entry.dial_context.exits.levels())
+        .flat_map(|level| (0..EXITS_MAX).map(move |number| Place { level, number }));
+    let diallers: Vec<_> = places
         .map(|place| keep_session(Rc::clone(&entry), pool, place))
         .map(|keep| entry.tasks.spawn(keep))
         .collect();
@@ -148,23 +151,20 @@ pub(crate) async fn run(worker: Worker, configured: config::Entry) -> Result<(),
 
 /// The action of the entry after a session.
 enum Next {
-    /// Starts another session at once, since the exit shut down in order.
+    /// Starts another session at once, since the exit shut down in order, or since exits of a lower
+    /// order answer.
     AtOnce,
     /// Starts another session after a pause, since the session was lost.
     AfterPause,
-    /// Uses this session, which is ready already.
-    Instead(Running),
 }
 
 /// Maintains a session in one place: it dials, runs the session, pauses, and dials again.
-async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
-    let exit = entry.dial_context.label();
+async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: Place) {
+    let exit = entry.dial_context.exits.label(place.level);
     let mut failures = 0;
     let mut discoveries = 0;
     loop {
-        if place > 0 {
-            entry.may_be_for(place).await;
-        }
+        entry.may_be_for(place).await;
         match begin(&entry, place).await {
             Ok(None) => {
                 entry.set_link(place, None);
@@ -175,13 +175,10 @@ async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
             Ok(Some(session)) => {
                 discoveries = 0;
                 let since = Instant::now();
-                let mut next = match entry.bring_up(session, pool).await {
-                    Some(running) => Next::Instead(running),
+                let next = match entry.bring_up(session, pool).await {
+                    Some(running) => entry.hold(running, place).await,
                     None => Next::AfterPause,
                 };
-                while let Next::Instead(running) = next {
-                    next = entry.hold(running, place, pool).await;
-                }
                 if matches!(next, Next::AfterPause) {
                     entry.set_link(place, Some(Link::Down));
                 }
@@ -201,7 +198,7 @@ async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
                 failures += 1;
             }
         }
-        carriers::pause(failures).await;
+        entry.pause(place, failures).await;
     }
 }
 
@@ -221,14 +218,14 @@ struct Running {
 }
 
 /// Starts a session with its first carrier; `None`: no exit is available for this place.
-async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarrier> {
+async fn begin(entry: &Rc<Entry>, place: Place) -> Result<Option<Begun>, NoCarrier> {
     let connected = entry.connect(place).await?;
     connected
-        .map(|connected| begin_with(entry, connected))
+        .map(|connected| begin_with(entry, place, connected))
         .transpose()
 }
 
-fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrier> {
+fn begin_with(entry: &Rc<Entry>, place: Place, connected: Connected) -> Result<Begun, NoCarrier> {
     let Connected {
         carrier,
         at,
@@ -258,11 +255,11 @@ fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrie
         drop(carriers.add(carrier, Vec::new(), None)?);
     }
     // A name finds an exit at a changed address only if the name has no other exit.
-    let exit = match &entry.dial_context.exits {
-        Exits::Addresses { connect, .. } if exits == 1 && !connect.contains(',') => {
-            Address::unresolved(connect)
-        }
-        _ => at.clone(),
+    let is_only = entry.dial_context.exits.of_level(place.level).count() == 1;
+    let exit = if exits == 1 && is_only {
+        Address::unresolved(at.name()).of_exit(at.exit())
+    } else {
+        at.clone()
     };
     let route = Route { exit, at, by };
     Ok(Begun { mux, asked, route })
@@ -296,7 +293,7 @@ impl Entry {
                     worker.egress.leads_datagrams(),
                 )),
                 web_socket: configured.web_socket,
-                exits: configured.exits,
+                exits: Rc::new(Exits::new(configured.exits)),
                 quic: quic::Settings::new(&configured.session),
                 ssh: ssh::Settings::new(&configured.session),
                 egress: worker.egress,
@@ -366,7 +363,7 @@ impl Entry {
     }
 
     /// Assigns new streams to a session. Returns when another session is needed.
-    async fn hold(self: &Rc<Self>, running: Running, place: usize, pool: config::Pool) -> Next {
+    async fn hold(self: &Rc<Self>, running: Running, place: Place) -> Next {
         let Running { mux, exit, mut run } = running;
         self.set_link(place, Some(Link::Up(Rc::clone(&mux))));
         tokio::select! {
@@ -377,10 +374,11 @@ impl Entry {
                 self.set_link(place, Some(Link::Replacing));
                 Next::AtOnce
             }
-            instead = self.instead_of_fallback(place, pool) => {
-                self.set_link(place, Some(Link::Up(Rc::clone(&instead.mux))));
+            () = self.is_outranked(place.level) => {
+                tracing::info!(exit = %exit, peer = %mux.peer(), "Exits of a lower order answer; open streams of this exit continue");
+                self.set_link(place, None);
                 mux.leave();
-                Next::Instead(instead)
+                Next::AtOnce
             }
             never = self.follow_carriers(&mux, place) => match never {},
         }
@@ -404,7 +402,7 @@ impl Entry {
     }
 
     /// Excludes the session from new connections after [`CARRIERLESS_MAX`] without a carrier.
-    async fn follow_carriers(&self, mux: &Rc<dyn Mux>, place: usize) -> Infallible {
+    async fn follow_carriers(&self, mux: &Rc<dyn Mux>, place: Place) -> Infallible {
         let Some(carriers) = mux.carriers() else {
             return std::future::pending().await;
         };

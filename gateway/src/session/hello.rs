@@ -37,11 +37,11 @@ pub(crate) const fn advice(protocol: Protocol) -> &'static str {
         }
         Protocol::Jmux => "is the peer jetsocat, or a gateway with protocol JMUX?",
         Protocol::Quic => {
-            "does the peer use protocol QUIC? With security MutualTls, does the peer list a name of this gateway's \
+            "does the peer use protocol QUIC? With security Certificates, does the peer list a name of this gateway's \
              certificate among its peers?"
         }
         Protocol::Http3 => {
-            "does the peer support HTTP/3 and accept CONNECT? With security MutualTls, does the peer list a name of this \
+            "does the peer support HTTP/3 and accept CONNECT? With security Certificates, does the peer list a name of this \
              gateway's certificate?"
         }
         Protocol::Ssh => "is the peer ssh, sshd or a gateway with protocol SSH?",

@@ -74,7 +74,7 @@ pub fn entry(
     let forward = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let security = security(tls.map(|tls| (&tls.entry, EXIT)));
     let gate = Gate::with_file(&format!(
-        "role: Entry\nprotocol: {protocol}\nsecurity: {security}\nconnect: '{exit}'\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: {protocol}\nsecurity: {security}\nconnect:\n- name: far\n  address: '{exit}'\nadmin: ADMIN\n\
          workers: 1\nforwards:\n\
          - {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
         target.ip(),

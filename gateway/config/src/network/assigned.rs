@@ -167,7 +167,7 @@ mod tests {
     fn problem(role: &str, rest: &str) -> String {
         let side = match role {
             "Exit" => "listen: 0.0.0.0:64000",
-            _ => "connect: exit.example.com:64000",
+            _ => "connect: [{name: far, address: 'exit.example.com:64000'}]",
         };
         let text = format!(
             "role: {role}\n{side}\nsecurity: {{mode: None}}\n\

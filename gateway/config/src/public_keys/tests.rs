@@ -1,7 +1,9 @@
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 
 use super::*;
-use crate::key_text;
+use crate::{
+    ExpirationTime, PEER_RULES_MAX, PEERS_MAX, PeerRules, Rule, key_text, parse_peers, readable_peers,
+};
 
 fn text(role: KeyRole, seed: u8) -> String {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap();
@@ -122,24 +124,42 @@ fn what_is_no_peer_is_named_with_its_field() {
         let error = exit(&peers, "").unwrap_err();
         assert!(error.contains(expected), "{peers}: {error}");
     }
-    assert!(exit("peers: []", "").is_ok() && exit("", "").is_err());
+    assert!(exit("peers: []", "").is_ok());
 }
 
 #[test]
 fn an_entry_needs_an_exit() {
-    let entry = |peers: &str| {
+    let entry = |keys: &str, peers: &str| {
         let text = format!(
-            "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k]{peers}}}\n"
+            "role: Entry\nconnect:\n- name: far\n  address: far:1\n{keys}security: {{mode: PublicKeys, privateKeyFiles: [/k]{peers}}}\n"
         );
         Config::from_yaml(&text).map_err(|error| error.to_string())
     };
-    assert!(entry("").unwrap_err().contains("missing field `peers`"));
-    let none = entry(", peers: []").unwrap_err();
-    assert!(none.contains("security.peers: is empty"), "{none}");
-    assert!(entry(&format!(", peers: [{}]", text(KeyRole::Exit, 1))).is_ok());
-    assert!(entry(", peersFile: /p").is_ok());
-    let own_role = entry(&format!(", peers: [{}]", text(KeyRole::Entry, 1)));
-    assert!(own_role.unwrap_err().contains("the key of an entry"));
+    let none = entry("", "").unwrap_err();
+    assert!(none.contains("connect[0].publicKeys: has 0 keys"), "{none}");
+    let key = text(KeyRole::Exit, 1);
+    let with = |keys: &str| format!("  publicKeys: [{keys}]\n");
+    assert!(entry(&with(&key), "").is_ok());
+    let own_role = entry(&with(&text(KeyRole::Entry, 1)), "").unwrap_err();
+    assert!(own_role.contains("connect[0].publicKeys[0]: the key of an entry"), "{own_role}");
+    let twice = entry(&with(&format!("{key}, {key}")), "").unwrap_err();
+    assert!(twice.contains("connect[0].publicKeys[1]: "), "{twice}");
+    for (peers, field) in [
+        (format!(", peers: [{key}]"), "security.peers: is only for an exit"),
+        (", peersFile: /p".to_owned(), "security.peersFile: is only for an exit"),
+    ] {
+        let error = entry(&with(&key), &peers).unwrap_err();
+        assert!(error.contains(field), "{error}");
+    }
+    // Two exits may be addresses of one gateway.
+    let second = format!("{0}- name: near\n  address: near:1\n{0}", with(&key));
+    let config = entry(&second, "").unwrap();
+    let peers: Vec<_> = match config.trusted() {
+        Security::PublicKeys(keys) => keys.peers,
+        other => panic!("{other:?}"),
+    };
+    let names: Vec<_> = peers.iter().filter_map(|peer| peer.name.as_deref()).collect();
+    assert_eq!(names, ["far", "near"]);
 }
 
 #[test]
@@ -274,15 +294,6 @@ fn an_exit_has_rules_for_each_of_its_peers() {
         let error = rules(&wrong, "").unwrap_err();
         assert!(error.contains(problem), "{error}");
     }
-    let exit_of_entry = format!(
-        "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k], peers: [{{publicKeys: [{}], allow: [{{host: a}}]}}]}}\n",
-        text(KeyRole::Exit, 1)
-    );
-    let error = Config::from_yaml(&exit_of_entry).unwrap_err().to_string();
-    assert!(
-        error.contains("security.peers[0].allow: only an exit has rules for its peers"),
-        "{error}"
-    );
 }
 
 #[test]

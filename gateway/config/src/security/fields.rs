@@ -5,15 +5,15 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{MutualTls, Security};
-use crate::public_keys::Listed;
-use crate::{Peer, PublicKeys, ServerTls, Ssh, SshAlgorithms};
+use super::{Certificates, Security};
+use crate::peers::{Listed, Peer};
+use crate::{GatewayKeyError, PublicKeys, ServerTls, Ssh, SshAlgorithms};
 
 #[derive(Deserialize, Clone, Copy)]
 enum Mode {
     None,
     PublicKeys,
-    MutualTls,
+    Certificates,
     ServerTls,
     #[serde(rename = "SSH")]
     Ssh,
@@ -24,7 +24,7 @@ impl Mode {
         match self {
             Self::None => "None",
             Self::PublicKeys => "PublicKeys",
-            Self::MutualTls => "MutualTls",
+            Self::Certificates => "Certificates",
             Self::ServerTls => "ServerTls",
             Self::Ssh => "SSH",
         }
@@ -66,20 +66,22 @@ impl TryFrom<Fields> for Security {
                     .private_key_files
                     .take()
                     .ok_or_else(|| missing("privateKeyFiles"))?,
-                peers: match (fields.peers.take(), &fields.peers_file) {
-                    (None, None) => return Err(missing("peers")),
-                    (peers, _) => known(peers.unwrap_or_default())?,
-                },
+                peers: listed(fields.peers.take(), |text| {
+                    let key = text.parse().map(Peer::with_key);
+                    key.map_err(|error: GatewayKeyError| error.to_string())
+                })?,
                 peers_file: fields.peers_file.take(),
             }),
-            Mode::MutualTls => Self::MutualTls(MutualTls {
+            Mode::Certificates => Self::Certificates(Certificates {
                 certificate: fields
                     .certificate
                     .take()
                     .ok_or_else(|| missing("certificate"))?,
                 key: fields.key.take().ok_or_else(|| missing("key"))?,
                 ca: fields.ca.take().ok_or_else(|| missing("ca"))?,
-                peers: names(fields.peers.take().ok_or_else(|| missing("peers"))?)?,
+                peers: listed(fields.peers.take(), |text| {
+                    Ok(Peer::with_certificate_name(text))
+                })?,
             }),
             Mode::ServerTls => Self::ServerTls(ServerTls {
                 certificate: fields.certificate.take(),
@@ -133,25 +135,17 @@ impl Fields {
     }
 }
 
-/// The peers of mode PublicKeys. A text is a key.
-fn known(peers: Vec<Listed>) -> Result<Vec<Peer>, String> {
+/// The peers of a list. `of_text` returns the peer of a text: a key, or a name in a certificate.
+fn listed(
+    peers: Option<Vec<Listed>>,
+    of_text: impl Fn(String) -> Result<Peer, String>,
+) -> Result<Vec<Peer>, String> {
     let peer = |(index, listed)| match listed {
-        Listed::Peer(peer) => Ok(peer),
-        Listed::Text(text) => match text.parse() {
-            Ok(key) => Ok(Peer::with_key(key)),
-            Err(error) => Err(format!("`peers[{index}]`: {error}")),
-        },
-    };
-    peers.into_iter().enumerate().map(peer).collect()
-}
-
-/// The peers of mode MutualTls.
-fn names(peers: Vec<Listed>) -> Result<Vec<String>, String> {
-    let name = |listed| match listed {
-        Listed::Text(text) => Ok(text),
-        Listed::Peer(_) => {
-            Err("`peers`: only mode PublicKeys has peers with fields: write texts".to_owned())
+        Listed::Peer(peer) => Ok(*peer),
+        Listed::Text(text) => {
+            of_text(text).map_err(|problem| format!("`peers[{index}]`: {problem}"))
         }
     };
-    peers.into_iter().map(name).collect()
+    let peers = peers.into_iter().flatten().enumerate();
+    peers.map(peer).collect()
 }

@@ -28,7 +28,7 @@ use super::{Connection, Settings, in_time, invalid};
 use crate::base::patience::Patience;
 use crate::io::local_socket::canonical;
 use crate::io::security::Credentials;
-use crate::io::transport::Side;
+use crate::io::transport::Part;
 
 /// Maximum number of connections that wait to be accepted, like a listener's backlog.
 const INCOMING_MAX: usize = 1024;
@@ -221,7 +221,7 @@ impl Attempt {
         let accepted = self.incoming.accept_with(Arc::new(server));
         let quic = in_time(patience, accepted.map_err(Error::from)?).await?;
         let made = (quic, &self.settings);
-        Connection::proved(made, credentials, Side::Accepts, "")
+        Connection::proved(made, credentials, Part::Accepts, "")
     }
 }
 

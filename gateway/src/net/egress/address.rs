@@ -10,6 +10,8 @@ pub(crate) struct Address {
     name: String,
     /// Whether the name also resolves to other addresses.
     is_one_of_several: bool,
+    /// The index of the exit in `connect`.
+    exit: usize,
 }
 
 impl Address {
@@ -18,6 +20,7 @@ impl Address {
             ip: Some(ip),
             name: name.to_owned(),
             is_one_of_several: false,
+            exit: 0,
         }
     }
 
@@ -35,7 +38,18 @@ impl Address {
             ip: None,
             name: name.to_owned(),
             is_one_of_several: false,
+            exit: 0,
         }
+    }
+
+    /// The same address, of the exit with the index `exit` in `connect`.
+    pub(crate) fn of_exit(self, exit: usize) -> Self {
+        Self { exit, ..self }
+    }
+
+    /// The index of the exit in `connect`.
+    pub(crate) const fn exit(&self) -> usize {
+        self.exit
     }
 
     /// The address of a carrier that was dialled by name and whose peer is `peer`.
@@ -46,6 +60,7 @@ impl Address {
             ip,
             name: self.name.clone(),
             is_one_of_several: self.is_one_of_several,
+            exit: self.exit,
         }
     }
 
@@ -67,7 +82,7 @@ impl Address {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self.ip, other.ip) {
             (Some(one), Some(other)) => one == other,
-            _ => self == other,
+            (one, other_ip) => one == other_ip && self.name == other.name,
         }
     }
 

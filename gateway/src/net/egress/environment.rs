@@ -24,14 +24,14 @@ pub(super) fn proxy(
     config: &Config,
     variable: impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<Option<ProxyServer>> {
-    let (Some(_), Some(exits)) = (&config.web_socket, &config.connect) else {
+    if config.web_socket.is_none() {
         return Ok(None);
-    };
+    }
     let names: &[&str] = match config.security {
         Security::None {} | Security::PublicKeys(_) | Security::Ssh(_) => {
             &["http_proxy", "all_proxy", "ALL_PROXY"]
         }
-        Security::MutualTls(_) | Security::ServerTls(_) => {
+        Security::Certificates(_) | Security::ServerTls(_) => {
             &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]
         }
     };
@@ -40,10 +40,9 @@ pub(super) fn proxy(
         return Ok(None);
     };
     let without = ["no_proxy", "NO_PROXY"].iter().find_map(set);
-    if exits
-        .split(',')
-        .any(|exit| is_exempt(without.as_deref().unwrap_or_default(), exit))
-    {
+    let without = without.as_deref().unwrap_or_default();
+    let mut addresses = config.connect.iter().map(|exit| exit.address.as_deref());
+    if addresses.any(|address| address.is_none_or(|address| is_exempt(without, address))) {
         return Ok(None);
     }
     let value = match value.contains("://") {
@@ -111,8 +110,12 @@ mod tests {
         } else {
             ""
         };
+        let names = match security {
+            TLS => "  certificateNames: [d]\n",
+            _ => "",
+        };
         let yaml = format!(
-            "role: Entry\nsecurity: {security}\nconnect: far.example.com:443\n{web_socket}{proxy}"
+            "role: Entry\nsecurity: {security}\nconnect:\n- name: far\n  address: far.example.com:443\n{names}{web_socket}{proxy}"
         );
         Config::from_yaml(&yaml).unwrap()
     }
@@ -127,7 +130,7 @@ mod tests {
     }
 
     const NONE: &str = "{mode: None}";
-    const TLS: &str = "{mode: MutualTls, certificate: a, key: b, ca: c, peers: [d]}";
+    const TLS: &str = "{mode: Certificates, certificate: a, key: b, ca: c}";
 
     #[test]
     fn a_web_socket_goes_through_the_proxy_of_its_scheme_and_nothing_else_does() {

@@ -42,7 +42,7 @@ pub(crate) async fn pause(failures: u32) {
     pause_at_most(failures, BACKOFF_MAX).await;
 }
 
-async fn pause_at_most(failures: u32, most: Duration) {
+pub(super) async fn pause_at_most(failures: u32, most: Duration) {
     tokio::time::sleep(backoff(failures, most, rand::rng().random())).await;
 }
 

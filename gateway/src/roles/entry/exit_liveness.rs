@@ -25,7 +25,7 @@ pub(super) async fn until_gone(
     failures: &mut watch::Receiver<u32>,
     dial_context: &DialContext,
 ) {
-    let no_name = exit.ip().is_none() || dial_context.is_single(exit.name());
+    let no_name = exit.ip().is_none() || dial_context.is_single(exit);
     if no_name || dial_context.leaf.is_some() {
         return pending().await;
     }
@@ -37,7 +37,7 @@ pub(super) async fn until_gone(
         }
         // A name that does not resolve, or whose name servers do not answer, is no sign that this
         // exit is gone.
-        let Ok(found) = dial_context.addresses(exit.name()).await else {
+        let Ok(found) = dial_context.addresses_of(exit).await else {
             continue;
         };
         // A carrier may have been established in the meantime.

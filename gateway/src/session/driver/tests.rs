@@ -287,7 +287,7 @@ async fn agreed_on<Far: AsyncRead + AsyncWrite + Unpin>(
 ) -> (Rc<Driver>, JoinHandle<SessionEnd>) {
     let inner = NativeSession::dial(NativeConfig::default(), Instant::now());
     let wishes = Rc::clone(wishes);
-    let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
+    let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: far:1\n";
     let config = muxtunnel_gateway_config::Config::from_yaml(yaml).unwrap();
     let telemetry = Telemetry::new(&config, "", 1, None);
     let driver = Driver::new(

@@ -8,6 +8,7 @@
 mod own;
 mod pins;
 
+use std::collections::BTreeMap;
 use std::io::Result;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,10 +26,10 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, version};
 use zeroize::Zeroizing;
 
-use super::{Inside, ResetSecret, Servers, for_quic, handshake, provider, sealed};
+use super::{Inside, ResetSecret, Servers, for_quic, handshake, provider, sealed, unlisted};
 use crate::base::files::{Unusable, read, read_text};
 use crate::io::key_refusal::KeyRefusal;
-use crate::io::transport::{Proof, Side, Standing, Transport, invalid};
+use crate::io::transport::{Part, Proof, Standing, To, Transport, invalid};
 pub(crate) use own::Presented;
 use own::{ByHint, Choices, Own};
 use pins::Pins;
@@ -36,15 +37,37 @@ use pins::Pins;
 /// The configuration of both sides.
 #[derive(Debug)]
 pub(crate) struct KeyTls {
-    /// The configuration of a dialling side with each of its own keys.
-    clients: Vec<Arc<ClientConfig>>,
+    /// At an entry, how it dials each exit, by the exit's name.
+    exits: BTreeMap<String, Dials>,
     servers: Servers,
+    /// The keys of all peers.
     pins: Arc<Pins>,
     /// This side's keys, the newest last.
     own: Vec<Own>,
     choices: Arc<Choices>,
     /// Number of peers that the configuration lists. The others are from the file.
     inline: usize,
+}
+
+/// How an entry dials one exit.
+#[derive(Debug)]
+struct Dials {
+    /// The configuration with each of this side's keys.
+    clients: Vec<Arc<ClientConfig>>,
+    /// The keys of the exit.
+    pins: Arc<Pins>,
+}
+
+impl Dials {
+    fn new(own: &[Own], exit: &Peer) -> std::result::Result<Self, rustls::Error> {
+        let pins = Arc::new(Pins::new(KeyRole::Exit, vec![exit.clone()], &provider()));
+        let clients = own.iter().map(|own| client(&own.certified, &pins));
+        let clients = clients.map(|config| config.map(Arc::new));
+        Ok(Self {
+            clients: clients.collect::<std::result::Result<_, _>>()?,
+            pins,
+        })
+    }
 }
 
 impl KeyTls {
@@ -82,11 +105,14 @@ impl KeyTls {
         (peers, inline): (Vec<Peer>, usize),
         peer_role: KeyRole,
     ) -> std::result::Result<Self, rustls::Error> {
+        let mut exits = BTreeMap::new();
+        for exit in peers.iter().filter(|_| peer_role == KeyRole::Exit) {
+            let name = exit.name.clone().unwrap_or_default();
+            exits.insert(name, Dials::new(&own, exit)?);
+        }
         let pins = Arc::new(Pins::new(peer_role, peers, &provider()));
-        let clients = own.iter().map(|own| client(&own.certified, &pins));
-        let clients = clients.map(|config| config.map(Arc::new));
         Ok(Self {
-            clients: clients.collect::<std::result::Result<_, _>>()?,
+            exits,
             servers: Servers::new(server(ByHint::new(&own), &pins)?, reset_secret),
             pins,
             own,
@@ -126,11 +152,19 @@ impl KeyTls {
         self.own.iter().rev().map(|own| &own.key)
     }
 
-    /// The configuration for a dial of `host`, and the key that it presents.
-    fn for_dial(&self, host: &str) -> (&Arc<ClientConfig>, Presented) {
-        let (at, presented) = self.choices.choose(host, &self.own);
+    /// The configuration for a dial, and the key that it presents.
+    ///
+    /// # Errors
+    /// The configuration does not list the exit.
+    fn for_dial(&self, to: To<'_>) -> Result<(&Arc<ClientConfig>, Presented)> {
+        let dials = self.exit(to)?;
+        let (at, presented) = self.choices.choose(to.host, &self.own);
         // Each own key has a configuration, and there is at least one.
-        (&self.clients[at], presented)
+        Ok((&dials.clients[at], presented))
+    }
+
+    fn exit(&self, to: To<'_>) -> Result<&Dials> {
+        self.exits.get(to.exit).ok_or_else(|| unlisted(to))
     }
 
     /// The accepted peers.
@@ -138,8 +172,7 @@ impl KeyTls {
         self.pins.peers().iter().map(shown).collect()
     }
 
-    /// Performs the handshake over `below`, and negotiates the protocol inside. `host` is the
-    /// dialled host, or empty on the accepting side.
+    /// Performs the handshake over `below`, and negotiates the protocol inside.
     ///
     /// # Errors
     /// The peer's key is not permitted, the peer refuses this side's key, or the peer does not use
@@ -147,20 +180,19 @@ impl KeyTls {
     pub(crate) async fn secure(
         &self,
         below: Box<dyn Transport>,
-        side: Side,
-        host: &str,
+        part: Part<'_>,
         inside: Inside,
     ) -> Result<Box<dyn Transport>> {
-        let (made, presented) = match side {
-            Side::Dials => {
-                let (config, presented) = self.for_dial(host);
-                let (config, name) = (Arc::clone(config), server_name(host));
+        let (made, presented) = match part {
+            Part::Dials(to) => {
+                let (config, presented) = self.for_dial(to)?;
+                let (config, name) = (Arc::clone(config), server_name(to.host));
                 let connection =
                     UnbufferedClientConnection::new_with_alpn(config, name, inside.alpn());
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await;
                 (made, Some(presented))
             }
-            Side::Accepts => {
+            Part::Accepts => {
                 let connection = UnbufferedServerConnection::new(self.servers.of(inside));
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await;
                 (made, None)
@@ -179,7 +211,7 @@ impl KeyTls {
                 return Err(error);
             }
         };
-        let proof = self.proof(std::mem::take(&mut made.chain))?;
+        let proof = self.proof(part, std::mem::take(&mut made.chain))?;
         if let Some(presented) = presented {
             // The peer verifies this side's key after this side's handshake, so the refusal arrives
             // with the first record.
@@ -192,12 +224,20 @@ impl KeyTls {
     ///
     /// # Errors
     /// The key is not permitted.
-    pub(crate) fn proof(&self, chain: Vec<CertificateDer<'static>>) -> Result<Proof> {
+    pub(crate) fn proof(
+        &self,
+        part: Part<'_>,
+        chain: Vec<CertificateDer<'static>>,
+    ) -> Result<Proof> {
+        let pins = match part {
+            Part::Dials(to) => &self.exit(to)?.pins,
+            Part::Accepts => &self.pins,
+        };
         let (spki, rest) = match chain.split_first() {
             Some((spki, rest)) => (spki.as_ref(), rest),
             None => (&[][..], &[][..]),
         };
-        let identity = self.pins.identity(spki, rest, UnixTime::now());
+        let identity = pins.identity(spki, rest, UnixTime::now());
         let identity = identity.map_err(|refused| KeyRefusal::from(refused).into_error())?;
         Ok(Proof {
             chain,
@@ -207,19 +247,31 @@ impl KeyTls {
 
     /// Whether `proof` would be accepted at `now`.
     pub(crate) fn standing(&self, proof: &Proof, now: UnixTime) -> Standing {
-        self.pins.standing(proof, now)
+        match self.pins.role() {
+            KeyRole::Exit => match self.exits.get(&proof.identity) {
+                Some(exit) => exit.pins.standing(proof, now),
+                None => Standing::Revoked(format!(
+                    "the exit {} is no longer in connect",
+                    proof.identity
+                )),
+            },
+            KeyRole::Entry | KeyRole::Rendezvous => self.pins.standing(proof, now),
+        }
     }
 
-    /// The QUIC configuration of the side that dials `host`, the name to request, and the key that
-    /// the configuration presents.
+    /// The QUIC configuration of the side that dials, the name to request, and the key that the
+    /// configuration presents.
+    ///
+    /// # Errors
+    /// The configuration does not list the exit.
     pub(crate) fn quic_client(
         &self,
         inside: Inside,
-        host: &str,
-    ) -> (ClientConfig, String, Presented) {
-        let name = server_name(host).to_str().into_owned();
-        let (config, presented) = self.for_dial(host);
-        (for_quic(config, inside), name, presented)
+        to: To<'_>,
+    ) -> Result<(ClientConfig, String, Presented)> {
+        let name = server_name(to.host).to_str().into_owned();
+        let (config, presented) = self.for_dial(to)?;
+        Ok((for_quic(config, inside), name, presented))
     }
 
     /// The QUIC configuration of the accepting side.
@@ -315,17 +367,22 @@ fn peers(
             Unusable::new(file, format!("line {number}: {}", found.problem))
         }
         _ => {
-            let place = format!("security.peers[{}] (--peer)", found.index);
+            let list = match role {
+                KeyRole::Exit => "connect",
+                KeyRole::Entry | KeyRole::Rendezvous => "security.peers",
+            };
+            let place = format!("{list}[{}] (--peer)", found.index);
             Unusable::new(Path::new(&place), found.problem)
         }
     })?;
     Ok(peers)
 }
 
-fn shown(peer: &Peer) -> status::Peer {
+pub(super) fn shown(peer: &Peer) -> status::Peer {
     status::Peer {
         name: peer.name.clone(),
         public_keys: peer.public_keys.iter().map(ToString::to_string).collect(),
+        certificate_names: peer.certificate_names.clone(),
         suspend: peer.suspend,
         expiration_time: peer.expiration_time.map(ExpirationTime::text),
         carriers: 0,

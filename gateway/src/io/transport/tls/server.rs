@@ -14,7 +14,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
 use super::{Inside, ResetSecret, Servers, for_quic, handshake, own, provider, roots, sealed};
 use crate::base::files::Unusable;
-use crate::io::transport::{Proof, Side, Transport, invalid};
+use crate::io::transport::{Part, Proof, Transport, invalid};
 
 /// The configuration of one side.
 #[derive(Debug)]
@@ -72,26 +72,25 @@ impl ServerTls {
     }
 
     /// Performs the handshake over `below`, and negotiates the protocol inside. The dialling side
-    /// verifies that the certificate is for the configured name, by default `host`.
+    /// verifies that the certificate is for the configured name, by default for the dialled host.
     ///
     /// # Errors
     /// The handshake failed, the name is not valid, or the credentials are for the other side.
     pub(crate) async fn secure(
         &self,
         below: Box<dyn Transport>,
-        side: Side,
-        host: &str,
+        part: Part<'_>,
         inside: Inside,
     ) -> Result<(Box<dyn Transport>, Inside)> {
-        match (self, side) {
-            (Self::Server(servers), Side::Accepts) => {
+        match (self, part) {
+            (Self::Server(servers), Part::Accepts) => {
                 let connection = UnbufferedServerConnection::new(servers.of(inside));
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await?;
                 let agreed = inside.agreed(made.alpn.as_deref());
                 Ok((sealed(below, made, None), agreed))
             }
-            (Self::Client { config, name }, Side::Dials) => {
-                let name = name.as_deref().unwrap_or(host);
+            (Self::Client { config, name }, Part::Dials(to)) => {
+                let name = name.as_deref().unwrap_or(to.host);
                 let asked = ServerName::try_from(name.to_owned()).map_err(|_| {
                     invalid(format!("{name:?} is not a valid name for a certificate"))
                 })?;
@@ -169,8 +168,8 @@ mod tests {
     use muxtunnel_testkit::socket::pair;
 
     use super::*;
-    use crate::io::transport::Tcp;
     use crate::io::transport::tls::tests::issued;
+    use crate::io::transport::{Tcp, To};
 
     /// The result of a dial, in which a server has a certificate for `own` and a client dials
     /// `host`. Each end returns the identity of its peer.
@@ -207,9 +206,10 @@ mod tests {
         let identity = |made: Result<(Box<dyn Transport>, _)>| {
             made.map(|(made, _)| made.identity().map(str::to_owned))
         };
+        let to = To::exit(host);
         let (near, far) = tokio::join!(
-            client.secure(Tcp::boxed(near), Side::Dials, host, Inside::Carrier),
-            server.secure(Tcp::boxed(far), Side::Accepts, "", Inside::Carrier)
+            client.secure(Tcp::boxed(near), Part::Dials(to), Inside::Carrier),
+            server.secure(Tcp::boxed(far), Part::Accepts, Inside::Carrier)
         );
         (identity(near), identity(far))
     }

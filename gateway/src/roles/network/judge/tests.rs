@@ -80,7 +80,7 @@ fn config(side: Side, rest: &str, network: &str) -> Config {
 fn secured(side: Side, security: &str, rest: &str, network: &str) -> Config {
     let role = match side {
         Side::Accepts => "role: Exit\nlisten: 0.0.0.0:64000\n",
-        Side::Dials => "role: Entry\nconnect: exit.example.com:64000\n",
+        Side::Dials => "role: Entry\nconnect:\n- name: far\n  address: exit.example.com:64000\n",
     };
     let text = format!(
         "{role}security: {security}\nadmin: 0.0.0.0:64001\n{rest}\n\

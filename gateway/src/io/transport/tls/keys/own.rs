@@ -14,9 +14,6 @@ use rustls::DistinguishedName;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// Maximum number of keys that an entry names as accepted in its first message, which has 48 bytes
-/// for each. An entry that accepts more keys names none.
-pub(super) const HINTS_MAX: usize = 32;
 /// Maximum number of hosts for which an entry remembers a refused key.
 const HOSTS_MAX: usize = 64;
 /// A distinguished name with the attribute x500UniqueIdentifier (RFC 4519, section 2.44), up to the

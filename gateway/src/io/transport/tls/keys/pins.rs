@@ -15,7 +15,7 @@ use rustls::{
     PeerIncompatible, SignatureScheme,
 };
 
-use super::own::{HINTS_MAX, hint};
+use super::own::hint;
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::transport::{Proof, Standing};
 
@@ -45,8 +45,8 @@ pub(super) struct Pins {
 pub(super) enum Refused {
     /// The peer presents no Ed25519 key, or more than one key.
     NoKey,
-    /// The list does not have the key.
-    Unknown(String),
+    /// The list, which the text names, does not have the key.
+    Unknown(String, String),
     /// The list has the key, but no longer permits the peer.
     Ended { identity: String, reason: String },
 }
@@ -55,8 +55,8 @@ impl From<Refused> for KeyRefusal {
     fn from(refused: Refused) -> Self {
         Self::Here(match refused {
             Refused::NoKey => "the peer does not present exactly one Ed25519 key".to_owned(),
-            Refused::Unknown(key) => format!(
-                "the peer's key {key} is not in security.peers: if the peer may connect, compare the key with `muxgate keygen --show` at the peer, and add the key"
+            Refused::Unknown(key, list) => format!(
+                "the peer's key {key} is not in {list}: if the peer may connect, compare the key with `muxgate keygen --show` at the peer, and add the key"
             ),
             Refused::Ended { identity, reason } => format!("the peer {identity} {reason}"),
         })
@@ -73,8 +73,8 @@ impl Pins {
         }
         let hinted = by_key.keys().map(hint);
         let hints = match role {
-            KeyRole::Exit if by_key.len() <= HINTS_MAX => hinted.collect(),
-            _ => Vec::new(),
+            KeyRole::Exit => hinted.collect(),
+            KeyRole::Entry | KeyRole::Rendezvous => Vec::new(),
         };
         Self {
             role,
@@ -88,6 +88,17 @@ impl Pins {
     /// The role of the peers.
     pub(super) const fn role(&self) -> KeyRole {
         self.role
+    }
+
+    /// The list of the peers in the configuration.
+    fn list(&self) -> String {
+        match (self.role, self.peers.first()) {
+            (KeyRole::Exit, Some(exit)) => {
+                let name = exit.name.as_deref().unwrap_or_default();
+                format!("publicKeys of the exit {name} in connect")
+            }
+            _ => "security.peers".to_owned(),
+        }
     }
 
     pub(super) fn peers(&self) -> &[Peer] {
@@ -108,7 +119,7 @@ impl Pins {
         let key = key_in(spki).filter(|_| rest.is_empty());
         let key = key.ok_or(Refused::NoKey)?;
         let Some(&(index, at)) = self.by_key.get(key) else {
-            return Err(Refused::Unknown(key_text(self.role, key)));
+            return Err(Refused::Unknown(key_text(self.role, key), self.list()));
         };
         let peer = &self.peers[index];
         let identity = peer.identity(&peer.public_keys[at]);
@@ -139,7 +150,8 @@ impl Pins {
         match peer.map(|peer| peer.refused_at(now.as_secs())) {
             Some(Some(reason)) => Standing::Revoked(format!("the peer {identity} {reason}")),
             Some(None) => Standing::Unverified(format!(
-                "the peer {identity} no longer has the key of this carrier in security.peers"
+                "the peer {identity} no longer has the key of this carrier in {}",
+                self.list()
             )),
             None => Standing::Revoked(format!(
                 "the peer {identity} is no longer in security.peers"

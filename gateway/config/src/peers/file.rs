@@ -1,7 +1,6 @@
 //! A file of peers, which has a key on each line.
 
-use super::{ExpirationTime, PEER_KEYS_MAX, Peer};
-use crate::PEERS_MAX;
+use super::{ExpirationTime, PEER_KEYS_MAX, PEERS_MAX, Peer};
 use crate::gateway_key::GatewayKey;
 
 /// The option of a line.

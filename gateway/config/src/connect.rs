@@ -1,0 +1,261 @@
+//! The exits of an entry: the address, the order and the identities of each.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::carrier::{check_command, check_connect};
+use crate::check::check_host_port;
+use crate::gateway_key::GatewayKey;
+use crate::peers::{Peer, check_certificate_peers, check_peers};
+use crate::{Config, ConfigError, KeyRole, Role, Security, UNIX_PREFIX};
+
+/// Maximum number of exits in `connect`.
+pub const CONNECT_MAX: usize = 16;
+/// Maximum of [`Connect::order`].
+pub const ORDER_MAX: u8 = 100;
+/// Maximum length of [`Connect::name`], in characters.
+pub const CONNECT_NAME_LENGTH_MAX: usize = 15;
+
+/// One exit of an entry, or the rendezvous of an exit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Connect {
+    /// Unique name, and the identity of the exit: 1 to [`CONNECT_NAME_LENGTH_MAX`] lower-case
+    /// letters, digits and `-`. The first character is a letter, and the last is not `-`.
+    pub name: String,
+    /// The entry uses the exits of the lowest order that answers, and uses them again when they
+    /// return: 0..=[`ORDER_MAX`]. Exits of the same order share the streams.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub order: u8,
+    /// `host:port` or `unix:/path` of the exit's carrier listener. The host may have several
+    /// addresses, each of which is an exit. With `rendezvous`: `host:port` of the rendezvous.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Instead of `address`: a program and its arguments, at most
+    /// [`COMMAND_WORDS_MAX`](crate::COMMAND_WORDS_MAX) words. The entry starts the program for each
+    /// carrier, without a shell. The program's standard input and output are the connection to the
+    /// exit. The entry then has no other exit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Mode PublicKeys: the exit's keys, 1..=[`PEER_KEYS_MAX`](crate::PEER_KEYS_MAX).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub public_keys: Vec<GatewayKey>,
+    /// Mode Certificates: the exit's certificate must contain one of these names, as in
+    /// [`Peer::certificate_names`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificate_names: Vec<String>,
+    /// Settings of WebSocket carriers to this exit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub web_socket: Option<ConnectWebSocket>,
+}
+
+/// Settings of WebSocket carriers to one exit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ConnectWebSocket {
+    /// The Host header of the request. Default: the address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
+const fn is_zero(order: &u8) -> bool {
+    *order == 0
+}
+
+impl Connect {
+    /// The exit as a peer, with the identities that it may prove.
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        Peer {
+            name: Some(self.name.clone()),
+            public_keys: self.public_keys.clone(),
+            certificate_names: self.certificate_names.clone(),
+            ..Peer::default()
+        }
+    }
+
+    /// Whether the exit is a Unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        let address = self.address.as_deref();
+        address.is_some_and(|address| address.starts_with(UNIX_PREFIX))
+    }
+
+    /// The exit without the identities that it may prove.
+    fn without_identities(&self) -> Self {
+        Self {
+            public_keys: Vec::new(),
+            certificate_names: Vec::new(),
+            ..self.clone()
+        }
+    }
+}
+
+/// Whether an exit of `connect` is a Unix socket.
+pub(crate) fn has_unix(config: &Config) -> bool {
+    config.connect.iter().any(Connect::is_unix)
+}
+
+/// Whether `connect` names the host of every exit. A Unix socket and a command have no host, and the
+/// host of a rendezvous is not that of the exit.
+pub(crate) fn has_hosts(config: &Config) -> bool {
+    let has = |exit: &Connect| exit.address.is_some() && !exit.is_unix();
+    config.rendezvous.is_none() && config.connect.iter().all(has)
+}
+
+/// The exits without their identities: the part that needs a restart.
+pub(crate) fn without_identities(exits: &[Connect]) -> Vec<Connect> {
+    exits.iter().map(Connect::without_identities).collect()
+}
+
+/// The exits of `running` with the identities of the exits of the same names in `new`.
+pub(crate) fn with_identities_of(running: &[Connect], new: &[Connect]) -> Vec<Connect> {
+    let with = |exit: &Connect| match new.iter().find(|new| new.name == exit.name) {
+        Some(new) => Connect {
+            public_keys: new.public_keys.clone(),
+            certificate_names: new.certificate_names.clone(),
+            ..exit.clone()
+        },
+        None => exit.clone(),
+    };
+    running.iter().map(with).collect()
+}
+
+/// Checks `connect` of each role.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    let exits = &config.connect;
+    let problem = match (config.role, exits.len()) {
+        (Role::Entry, 0) => {
+            "an entry needs its exits: list the name and the address (HOST:PORT) of each".to_owned()
+        }
+        (Role::Exit, 0) if config.rendezvous.is_some() => {
+            "a leaf needs the name and the address (HOST:PORT) of its rendezvous".to_owned()
+        }
+        (Role::Exit | Role::Rendezvous, 0) => return Ok(()),
+        (Role::Rendezvous, _) => {
+            "a gateway with the field listen dials no carriers: remove the field".to_owned()
+        }
+        (Role::Exit, _) if config.rendezvous.is_none() => {
+            "a gateway with the field listen dials no carriers: remove the field".to_owned()
+        }
+        (_, count) if config.rendezvous.is_some() && count > 1 => {
+            "a leaf connects to only one rendezvous: list one address".to_owned()
+        }
+        (_, count) if count > CONNECT_MAX => {
+            format!("has {count} exits: at most {CONNECT_MAX} are allowed")
+        }
+        _ => return check_exits(config),
+    };
+    Err(ConfigError::field("connect", problem))
+}
+
+fn check_exits(config: &Config) -> Result<(), ConfigError> {
+    let mut names = BTreeSet::new();
+    for (index, exit) in config.connect.iter().enumerate() {
+        let at = |field: &str| format!("connect[{index}].{field}");
+        let wrong = |field: &str, problem: String| Err(ConfigError::field(at(field), problem));
+        if !is_name(&exit.name) {
+            let problem = format!(
+                "{:?} is not a name: expected 1 to {CONNECT_NAME_LENGTH_MAX} lower-case letters, digits and -, and a \
+                 letter first",
+                exit.name
+            );
+            return wrong("name", problem);
+        }
+        if !names.insert(&exit.name) {
+            return wrong("name", format!("{:?} is used twice", exit.name));
+        }
+        if exit.order > ORDER_MAX {
+            return wrong("order", format!("must be from 0 to {ORDER_MAX}"));
+        }
+        check_command(config, index)?;
+        match &exit.address {
+            Some(_) if !exit.command.is_empty() => {
+                return wrong("address", "an exit has an address or a command".to_owned());
+            }
+            Some(address) if config.rendezvous.is_some() => {
+                check_host_port(&at("address"), address)?;
+            }
+            Some(address) => check_connect(&at("address"), address)?,
+            None if exit.command.is_empty() => {
+                return wrong("address", "is missing: write HOST:PORT of the exit".to_owned());
+            }
+            None => {}
+        }
+        let host = exit.web_socket.as_ref().and_then(|it| it.host.as_ref());
+        match host {
+            Some(host) if host.is_empty() || !host.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                return wrong("webSocket.host", format!("{host:?} is not HOST or HOST:PORT"));
+            }
+            Some(_) if config.web_socket.is_none() => {
+                let problem = "is only for carriers over WebSocket: set webSocket.path".to_owned();
+                return wrong("webSocket.host", problem);
+            }
+            _ => {}
+        }
+    }
+    check_identities(config)
+}
+
+/// A name that a Service port may have, and that is not the text of a key.
+fn is_name(name: &str) -> bool {
+    let may = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=CONNECT_NAME_LENGTH_MAX).contains(&name.len())
+        && name.bytes().all(may)
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !name.ends_with('-')
+}
+
+/// Checks that an exit has the identities of the security mode, and no others.
+fn check_identities(config: &Config) -> Result<(), ConfigError> {
+    let checked = match (&config.security, config.role) {
+        (Security::PublicKeys(_), Role::Entry) => check_peers(&peers(config), KeyRole::Exit, &[]),
+        (Security::Certificates(_), Role::Entry) => check_certificate_peers(&peers(config), true),
+        _ => {
+            for (index, exit) in config.connect.iter().enumerate() {
+                for (field, is_there) in [
+                    ("publicKeys", !exit.public_keys.is_empty()),
+                    ("certificateNames", !exit.certificate_names.is_empty()),
+                ] {
+                    if is_there {
+                        let problem = "does not belong to this security mode and role: remove the field";
+                        let field = format!("connect[{index}].{field}");
+                        return Err(ConfigError::field(field, problem));
+                    }
+                }
+            }
+            return Ok(());
+        }
+    };
+    checked.map_err(|found| {
+        let field = format!("connect[{}].{}", found.index, found.field);
+        ConfigError::field(field.trim_end_matches('.'), found.problem)
+    })
+}
+
+fn peers(config: &Config) -> Vec<Peer> {
+    config.connect.iter().map(Connect::peer).collect()
+}
+
+impl Config {
+    /// The program and the arguments that connect an entry to its only exit, if it has them.
+    #[must_use]
+    pub fn command(&self) -> Option<&[String]> {
+        let exit = self.connect.first()?;
+        (!exit.command.is_empty()).then_some(&*exit.command)
+    }
+
+    /// The security of carriers. Its peers are those that may be the other end of a carrier: at an
+    /// entry, the exits of `connect`.
+    #[must_use]
+    pub fn trusted(&self) -> Security {
+        match self.role {
+            Role::Entry => self.security.with_peers(peers(self)),
+            Role::Exit | Role::Rendezvous => self.security.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
