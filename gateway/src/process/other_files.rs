@@ -83,8 +83,9 @@ mod tests {
         let file = dir.path().join("users");
         std::fs::write(&file, "anna:secret-of-anna\n").unwrap();
         let yaml = |ports: &str| {
-            let text =
-                format!("role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:1\n{ports}\n");
+            let text = format!(
+                "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:1\n{ports}\n"
+            );
             Arc::new(Config::from_yaml(&text).unwrap().reloadable())
         };
         let asks = format!(

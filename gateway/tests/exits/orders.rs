@@ -126,7 +126,11 @@ fn the_keys_of_one_exit_are_not_accepted_for_another() {
         target.port()
     ))
     .until_ready();
-    let line = entry.line(&["No carrier", "MT0233", "publicKeys of the exit one in connect"]);
+    let line = entry.line(&[
+        "No carrier",
+        "MT0233",
+        "publicKeys of the exit one in connect",
+    ]);
     assert!(line.contains(&first_key), "{line}");
     until_active(&entry, &["other"]);
     Stream::open(forward, &listener);
@@ -134,6 +138,8 @@ fn the_keys_of_one_exit_are_not_accepted_for_another() {
     let peers = entry.status()["peers"].clone();
     let peers: Vec<_> = peers.as_array().unwrap().iter().collect();
     let shown = peers.iter().map(|peer| (&peer["name"], &peer["carriers"]));
-    let shown: Vec<_> = shown.map(|(name, count)| (name.as_str(), count.as_u64())).collect();
+    let shown: Vec<_> = shown
+        .map(|(name, count)| (name.as_str(), count.as_u64()))
+        .collect();
     assert_eq!(shown, [(Some("one"), Some(0)), (Some("other"), Some(1))]);
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use muxtunnel_gateway_config::{MTU_DEFAULT, QUIC_MTU_DEFAULT};
+use muxtunnel_gateway_config::{MTU_DEFAULT, QUIC_MTU_DEFAULT, Rule};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
@@ -231,10 +231,24 @@ impl Gateways {
                 exit["network"] = packets.config();
             }
             (None, Way::Reverse) => exit["allowListen"] = json!(listens),
-            (None, _) => exit["allow"] = json!(allow),
+            (None, _) => exit["allow"] = json!(rules(&allow)?),
         }
         if self.packets.is_none() {
-            entry["forwards"] = json!(self.forwards(setup));
+            let list = match self.way {
+                Way::Reverse => "reverseForwards",
+                _ => "forwards",
+            };
+            entry[list] = json!(Self::forwards(setup));
+        }
+        if let Way::Dynamic(proxy) = self.way {
+            entry["proxies"] = json!([{
+                "name": "proxy",
+                "listen": at(addresses.entry, PROXY_PORT),
+                "protocol": match proxy {
+                    Proxy::Socks5 => "SOCKS5",
+                    Proxy::Http => "HTTP",
+                },
+            }]);
         }
         for (own, keys) in [(&mut entry, &keys.dials), (&mut exit, &keys.accepts)] {
             self.complete(own, keys, setup);
@@ -271,31 +285,16 @@ impl Gateways {
         own["splice"] = json!(self.splice);
     }
 
-    fn forwards(self, setup: &Setup<'_>) -> Vec<Value> {
+    fn forwards(setup: &Setup<'_>) -> Vec<Value> {
         let addresses = &setup.addresses;
         let forward = |service: Service| {
-            let mut forward = json!({
+            json!({
                 "name": service.name(),
                 "listen": entry_at(addresses.entry, service),
                 "target": {"host": addresses.target, "port": service.port()},
-            });
-            if self.way == Way::Reverse {
-                forward["direction"] = json!("ExitToEntry");
-            }
-            forward
+            })
         };
-        let mut forwards = Service::ALL.map(forward).to_vec();
-        if let Way::Dynamic(proxy) = self.way {
-            forwards.push(json!({
-                "name": "proxy",
-                "listen": at(addresses.entry, PROXY_PORT),
-                "protocol": match proxy {
-                    Proxy::Socks5 => "Socks5",
-                    Proxy::Http => "HttpConnect",
-                },
-            }));
-        }
-        forwards
+        Service::ALL.map(forward).to_vec()
     }
 
     fn keys(self, setup: &Setup<'_>) -> Result<Keys> {
@@ -315,6 +314,12 @@ impl Gateways {
             Security::Ssh => ssh_keys(setup),
         }
     }
+}
+
+/// The rules that allow these targets.
+fn rules(targets: &[String]) -> Result<Vec<Rule>> {
+    let rules = targets.iter().map(|target| target.parse::<Rule>());
+    Ok(rules.collect::<Result<_, _>>()?)
 }
 
 /// The field `security` of the dialling and of the accepting gateway.
