@@ -88,7 +88,7 @@ async fn another_operator_keeps_the_keys_of_both_ends() {
     let mut bench = Bench::new(MANAGED);
     bench.run().await;
     let before = (secrets(&bench), mounted(&bench, "entry"));
-    forget_bench.status();
+    forget_status(&bench);
     bench.restart();
     bench.run().await;
     assert_eq!((secrets(&bench), mounted(&bench, "entry")), before);
@@ -154,7 +154,7 @@ async fn an_end_alone_has_a_key_that_outlives_the_object() {
         assert_eq!(pins, end != "exit");
 
         // A restore has the Secret, and no status.
-        forget_bench.status();
+        forget_status(&bench);
         bench.restart();
         bench.run().await;
         assert_eq!(bench.api.get(&path).unwrap(), stored);

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use kube::Api;
+use muxtunnel_crds::MuxTunnel;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::json;
 use tokio::time::sleep;

@@ -115,9 +115,9 @@ fn time_outs_priorities_and_limits_reach_running_gateways() {
     let (before, after) = (built(SMALLEST), built(&spec));
     for name in ["office-entry", "office-tunnel-exit"] {
         let expected = Timeouts {
-            idle_seconds: 90,
-            half_open_seconds: 2,
-            keepalive_seconds: 30,
+            idle_seconds: Some(90),
+            half_open_seconds: Some(2),
+            keepalive_seconds: Some(30),
         };
         assert_eq!(config(&after, name).timeouts, expected);
         assert_eq!(pod(&before, name), pod(&after, name));

@@ -337,6 +337,6 @@ fn a_pattern_needs_a_grant_for_the_whole_namespace() {
         ],
     };
     let every = muxtunnel_operator::tunnel_controller::references::EVERY;
-    assert!(spec(None).permits("site", every));
-    assert!(!spec(Some("web")).permits("site", every));
+    assert!(spec(None).permits("MuxTunnel", "site", every));
+    assert!(!spec(Some("web")).permits("MuxTunnel", "site", every));
 }

@@ -9,20 +9,14 @@ mod files;
 mod targets;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{Direction, KeyOrigin, KeyStatus};
 use muxtunnel_gateway_config::status::{
-    Assigned, Carrier, Certificate, Credit, Forward, Limit, OpenFiles, Packets, Process, Resume,
-    Splice, Status, Streams,
+    Carrier, Credit, Forward, OpenFiles, Process, Resume, Splice, Status, Streams,
 };
 use muxtunnel_gateway_config::{Protocol, Role};
-use muxtunnel_operator::apply::Settled;
-use muxtunnel_operator::caches::{Cluster, Feeds};
-use muxtunnel_operator::clock::{Clock, Now, date};
 use muxtunnel_operator::conditions::Verdict;
 use muxtunnel_operator::tunnel_controller::apply::Applied;
 use muxtunnel_operator::tunnel_controller::build::Certified;
@@ -31,12 +25,8 @@ use muxtunnel_operator::tunnel_controller::end::End;
 use muxtunnel_operator::tunnel_controller::keyring::OwnKey;
 use muxtunnel_operator::tunnel_controller::observe::{Seen, SeenPod, Wan};
 use muxtunnel_operator::tunnel_controller::problem::Problem;
-use muxtunnel_operator::tunnel_controller::publish::Outcome;
-use muxtunnel_operator::tunnel_controller::update_status::bottleneck::bottleneck;
 use muxtunnel_operator::tunnel_controller::update_status::facts::facts;
 use muxtunnel_operator::tunnel_controller::update_status::verdicts::verdicts;
-use muxtunnel_operator::tunnel_controller::update_status::{StatusDebounce, update_status};
-use muxtunnel_testkit::api_server::FakeApi;
 
 use super::*;
 
@@ -116,6 +106,7 @@ fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedObject) -> See
         },
         answer: Some(Ok(Status {
             version: "0.1.0".to_owned(),
+            connect: None,
             role: match end {
                 End::Entry => Role::Entry,
                 End::Exit => Role::Exit,
