@@ -180,8 +180,9 @@ fn waiting_ends_when_the_condition_holds() {
 /// A tunnel whose conditions are true, and whose entry has this address and port.
 fn listening(cluster: &Cluster, host: &str, port: u16) {
     cluster.object("both.yaml", |object| {
-        object["status"]["services"][0]["host"] = json!(host);
-        object["spec"]["forwards"][0]["port"] = json!(port);
+        let service = &mut object["status"]["services"][0];
+        service["host"] = json!(host);
+        service["ports"][0]["port"] = json!(port);
     });
 }
 
@@ -368,6 +369,7 @@ fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
     }));
     cluster.object("faulty.yaml", |object| {
         object["metadata"]["namespace"] = json!("shop");
+        object["metadata"]["name"] = json!("slow");
     });
     cluster.put(
         "deployments/muxtunnel@mux",
@@ -482,12 +484,15 @@ fn what_only_administrators_may_look_at_is_skipped_for_others() {
         assert!(skipped.contains(&right), "{skipped:?}");
     }
     // A check that a flag requests is never skipped: its failure is a finding.
-    for line in ["check --only node --probe", "check --only tunnels"] {
+    for (line, findings) in [
+        ("check --only node --probe", 1),
+        ("check --only tunnels", 3),
+    ] {
         cluster.deny("/apis/muxtunnel.dev", 403);
         let ran = cluster.run(&format!("{line} -o json"));
         assert_eq!(
             (ran.status, codes(&ran, "finding")),
-            (3, vec!["MT0382".to_owned()]),
+            (3, vec!["MT0382".to_owned(); findings]),
             "{line}"
         );
     }
@@ -498,13 +503,15 @@ fn small_buffers_of_a_tunnel_over_udp_are_a_warning_with_its_nodes() {
     let cluster = installed();
     cluster.object("both.yaml", |tunnel| {
         tunnel["spec"]["carrier"] = json!({"protocol": "QUIC"});
-        let sysctls = &mut tunnel["status"]["sysctls"];
-        sysctls["net.core.rmem_max"] = json!("212992 (exit), 8388608 (entry)");
-        sysctls["net.core.wmem_max"] = json!("8388608");
+        tunnel["status"]["sysctls"] = json!([
+            {"name": "net.core.rmem_max", "value": "212992 (exit), 8388608 (entry)"},
+            {"name": "net.core.wmem_max", "value": "8388608"},
+        ]);
     });
     for (end, node) in [("entry", "n1"), ("exit", "n2")] {
         let labels = json!({
-            "app.kubernetes.io/instance": "web", "app.kubernetes.io/component": end,
+            "muxtunnel.dev/kind": "MuxTunnel", "muxtunnel.dev/name": "web",
+            "app.kubernetes.io/component": end,
         });
         let pod = json!({
             "metadata": {"name": end, "namespace": "shop", "labels": labels},
@@ -522,7 +529,8 @@ fn small_buffers_of_a_tunnel_over_udp_are_a_warning_with_its_nodes() {
     assert!(fix().starts_with("kubectl debug node/n2 "), "{}", fix());
     assert!(!fix().contains("node/n1"), "{}", fix());
     cluster.deny("/api/v1/namespaces/shop/pods", 403);
-    let pods = "kubectl get pods -n shop -l app.kubernetes.io/instance=web -o wide";
+    let pods =
+        "kubectl get pods -n shop -l muxtunnel.dev/kind=MuxTunnel,muxtunnel.dev/name=web -o wide";
     assert_eq!(fix(), pods);
 }
 

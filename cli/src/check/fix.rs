@@ -286,7 +286,7 @@ mod tests {
             .map(|code| code.reason())
             .chain(["OfTomorrow"])
         {
-            let fix = condition(reason, "shop", "web", Some(&[]));
+            let fix = condition(reason, &owner(), Some(&[]));
             assert!(
                 fix.starts_with("kubectl ") || fix.starts_with("helm "),
                 "{reason}: {fix}"

@@ -56,7 +56,7 @@ impl Document for StatusList {
 /// The name of an object, as kubectl takes it.
 fn name(object: &View) -> String {
     let kind = object.kind.to_ascii_lowercase();
-    format!("{kind}.muxobject.dev/{}", object.name)
+    format!("{kind}.muxtunnel.dev/{}", object.name)
 }
 
 fn row(object: &View, now: Timestamp) -> Vec<String> {
@@ -225,7 +225,7 @@ fn facts(object: &View, now: Timestamp, style: Style) -> String {
         .as_ref()
         .map(|connect| &connect.active);
     if let Some(active) = active.filter(|active| !active.is_empty()) {
-        fact("Uses", active.join(", "));
+        fact("Exits", active.join(", "));
     }
     if let Some(network) = &object.status.network {
         network_facts(network, &mut fact);

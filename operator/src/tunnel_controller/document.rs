@@ -63,10 +63,7 @@ pub(super) fn hosts(document: &Value) -> impl Iterator<Item = &str> {
     let lists = PORTS.into_iter();
     let ports = lists.flat_map(|list| items(document, &[list]));
     let allowed = items(document, &["allow"]).iter();
-    ports
-        .flat_map(targets)
-        .chain(allowed)
-        .filter_map(host)
+    ports.flat_map(targets).chain(allowed).filter_map(host)
 }
 
 /// The targets of a port.

@@ -110,7 +110,8 @@ fn is_same(port: &Value, now: &Value) -> bool {
         let found = path.iter().try_fold(port, |value, name| value.get(name));
         found.cloned()
     };
-    port.get("name") == now.get("name") && DECISIVE.iter().all(|path| at(port, path) == at(now, path))
+    port.get("name") == now.get("name")
+        && DECISIVE.iter().all(|path| at(port, path) == at(now, path))
 }
 
 /// Adds the denials whose fields the document's version knows.

@@ -1,7 +1,5 @@
 //! Objects whose `spec.paused` is set.
 
-use serde_json::json;
-
 use super::bench::Bench;
 use super::*;
 

@@ -36,7 +36,9 @@ fn peers(bench: &Bench) -> Vec<Value> {
 
 fn names(bench: &Bench) -> Vec<String> {
     let peers = peers(bench).into_iter();
-    peers.map(|peer| peer["name"].as_str().unwrap().to_owned()).collect()
+    peers
+        .map(|peer| peer["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn condition(bench: &Bench, peer: &str, type_: &str) -> (Value, Value) {
@@ -214,7 +216,8 @@ async fn a_peer_with_an_invalid_key_is_named_and_keeps_no_other_out() {
 
 #[tokio::test]
 async fn a_peer_has_its_rules_and_the_reverse_ports_that_it_names() {
-    let spec = format!("{EXIT}reversePorts: [{{name: back, port: 9000}}, {{name: other, port: 9001}}]\n");
+    let spec =
+        format!("{EXIT}reversePorts: [{{name: back, port: 9000}}, {{name: other, port: 9001}}]\n");
     let bench = Bench::new(&spec);
     let rules = json!({"reversePorts": ["back"], "allow": [{"host": "shop", "port": 80}]});
     bench
@@ -340,7 +343,11 @@ async fn an_exit_with_certificates_accepts_the_names_of_its_peers() {
 /// Every entry may use such an exit, so a peer would restrict nothing.
 #[tokio::test]
 async fn an_exit_without_security_accepts_no_peers() {
-    let bench = exit_of(&format!("{EXIT}{OPEN}"), &[peer("near", ENTRY_KEY, json!({}))]).await;
+    let bench = exit_of(
+        &format!("{EXIT}{OPEN}"),
+        &[peer("near", ENTRY_KEY, json!({}))],
+    )
+    .await;
     assert_eq!(
         condition(&bench, "near", "Accepted"),
         (json!("False"), json!("ExitHasNoKeys"))

@@ -97,7 +97,10 @@ fn steady() -> Vec<Steady> {
         Steady {
             name: "certificates of cert-manager",
             spec: MANAGED.replace("carrier: {protocol: JMUX}", issuer),
-            reads: &["certificates/office-tunnel-exit", "certificates/office-entry"],
+            reads: &[
+                "certificates/office-tunnel-exit",
+                "certificates/office-entry",
+            ],
         },
     ]
 }
@@ -167,7 +170,10 @@ async fn what_a_webhook_makes_of_a_child_is_written_once_and_drift_still_comes_b
     deployment["spec"]["replicas"] = json!(7);
     bench.api.put("deployments/office-tunnel-exit", deployment);
     bench.reconcile().await.unwrap();
-    assert_eq!(bench.api.take_writes(), ["PATCH deployments/office-tunnel-exit"]);
+    assert_eq!(
+        bench.api.take_writes(),
+        ["PATCH deployments/office-tunnel-exit"]
+    );
 }
 
 #[tokio::test]
@@ -197,7 +203,10 @@ async fn what_somebody_else_changed_is_put_back() {
     bench.api.put("deployments/office-tunnel-exit", deployment);
     bench.api.take_requests();
     bench.reconcile().await.unwrap();
-    assert_eq!(bench.api.take_writes(), ["PATCH deployments/office-tunnel-exit"]);
+    assert_eq!(
+        bench.api.take_writes(),
+        ["PATCH deployments/office-tunnel-exit"]
+    );
 }
 
 #[tokio::test]

@@ -95,10 +95,7 @@ async fn what_fails_again_and_again_is_in_the_status_too() {
             "True",
             "a single failure is not reported"
         );
-        let _later = bench
-            .context
-            .backoffs
-            .failed(&*bench.tunnel(), &error);
+        let _later = bench.context.backoffs.failed(&*bench.tunnel(), &error);
     }
     bench.reconcile().await.unwrap();
     let ready = bench.condition("Ready");

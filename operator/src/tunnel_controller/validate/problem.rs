@@ -27,7 +27,9 @@ fn of_pods(object: &Object, settings: &Settings) -> Option<String> {
     let (labels, annotations) = (&settings.permitted_labels, &settings.permitted_annotations);
     let is_label = |key: &str| labels.iter().any(|label| label.is(key));
     let is_annotation = |key: &str| annotations.iter().any(|pattern| pattern.matches(key));
-    let metadata = object.ends().filter_map(|end| object.template(end)?.metadata.as_ref());
+    let metadata = object
+        .ends()
+        .filter_map(|end| object.template(end)?.metadata.as_ref());
     let mut refused = metadata.flat_map(|metadata| {
         let labels = metadata.labels.keys().filter(|key| !is_label(key));
         let annotations = metadata.annotations.keys();

@@ -100,15 +100,27 @@ fn what_is_invalid_is_refused_with_a_sentence_here_as_well() {
     let service = |more: &str| with(&format!("services: [{{name: office-entry, {more}}}]\n"));
     assert_refused([
         (SMALLEST.replace("443", "8080"), "port 8080"),
-        (with("timeouts: {idleSeconds: 2592001}"), "timeouts.idleSeconds"),
+        (
+            with("timeouts: {idleSeconds: 2592001}"),
+            "timeouts.idleSeconds",
+        ),
         (db("{streams: 0}"), "forwards[1].limits.streams"),
-        (db("{bitsPerSecond: fast}"), "forwards[1].limits.bitsPerSecond"),
+        (
+            db("{bitsPerSecond: fast}"),
+            "forwards[1].limits.bitsPerSecond",
+        ),
         (
             service("externalTrafficPolicy: Local"),
             "services[0].externalTrafficPolicy",
         ),
-        (with("allow: [{host: a, port: 2, endPort: 1}]"), "allow[0].endPort"),
-        (with("deny: [{host: a, port: 2, endPort: 1}]"), "deny[0].endPort"),
+        (
+            with("allow: [{host: a, port: 2, endPort: 1}]"),
+            "allow[0].endPort",
+        ),
+        (
+            with("deny: [{host: a, port: 2, endPort: 1}]"),
+            "deny[0].endPort",
+        ),
     ]);
 }
 

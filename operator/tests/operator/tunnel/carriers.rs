@@ -37,8 +37,13 @@ fn both_ends_have_carriers_as_web_socket_connections_and_the_entry_says_the_host
         ),
         "it needs new pods"
     );
-    let far = ELSEWHERE.replace("port: 443", "port: 443\n  webSocket: {host: tunnel.example.com}");
-    let far = built(&format!("{far}carrier: {{transport: WebSocket, webSocket: {{path: /carrier}}}}\n"));
+    let far = ELSEWHERE.replace(
+        "port: 443",
+        "port: 443\n  webSocket: {host: tunnel.example.com}",
+    );
+    let far = built(&format!(
+        "{far}carrier: {{transport: WebSocket, webSocket: {{path: /carrier}}}}\n"
+    ));
     let connect = config(&far, "office-entry").connect[0].clone();
     let host = connect.web_socket.unwrap().host;
     assert_eq!(host.as_deref(), Some("tunnel.example.com"));
@@ -56,7 +61,10 @@ fn services_say_that_their_carriers_are_web_socket_connections() {
         assert_eq!(protocol(&plain, name), "kubernetes.io/ws");
         assert_eq!(protocol(&tls, name), "kubernetes.io/wss");
     }
-    assert_eq!(protocol(&built(SMALLEST), "office-tunnel-exit"), Value::Null);
+    assert_eq!(
+        protocol(&built(SMALLEST), "office-tunnel-exit"),
+        Value::Null
+    );
 }
 
 #[test]
@@ -86,7 +94,10 @@ fn carriers_over_udp_have_a_port_of_udp_wherever_one_is_named() {
         json!({"port": 64001, "protocol": "TCP"})
     );
     let over_tcp = built(&format!("{FORWARDS}security: {{mode: None}}"));
-    assert_eq!(config(&over_tcp, "office-tunnel-exit").transport, Transport::Tcp);
+    assert_eq!(
+        config(&over_tcp, "office-tunnel-exit").transport,
+        Transport::Tcp
+    );
     let service = child(&over_tcp.services, "office-tunnel-exit");
     assert_eq!(service["spec"]["ports"][0]["protocol"], "TCP");
 }
@@ -175,7 +186,13 @@ security: {CERTIFICATES}"
     }
     let entry = config(&tunnel, "office-entry");
     assert_eq!(entry.pool, Some(Pool::GROWING));
-    assert!(entry.connect[0].host.starts_with("office-tunnel-exit-headless."));
+    assert!(
+        entry.connect[0]
+            .address
+            .as_ref()
+            .unwrap()
+            .starts_with("office-tunnel-exit-headless.")
+    );
     for name in ["office-tunnel-exit", "office-tunnel-exit-headless"] {
         let service = child(&tunnel.services, name);
         assert_eq!(service["spec"]["ports"][0]["protocol"], "UDP", "{name}");

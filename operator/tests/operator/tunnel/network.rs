@@ -117,8 +117,8 @@ fn an_entry_knows_the_protected_addresses_of_its_side() {
     let spec = format!("nat64Prefixes: ['2001:db8:64::/96']\n{NETWORK}");
     let tunnel = built(&spec);
     for name in ["office-entry", "office-tunnel-exit"] {
-        let policy = config(&tunnel, name).policy;
-        assert_eq!(policy.nat64_prefixes.len(), 1, "{name}");
+        let prefixes = config(&tunnel, name).nat64_prefixes;
+        assert_eq!(prefixes.len(), 1, "{name}");
     }
 }
 
@@ -164,7 +164,10 @@ fn an_entry_whose_exit_is_elsewhere_has_its_networks() {
         "{ELSEWHERE}network: {{entry: {{cidrs: [10.72.0.1/32]}}, exit: {{cidrs: [10.96.0.0/16]}}}}\n"
     );
     let network = config(&built(&spec), "office-entry").network.unwrap();
-    assert_eq!((network.entry_cidrs.len(), network.exit_cidrs.len()), (1, 1));
+    assert_eq!(
+        (network.entry_cidrs.len(), network.exit_cidrs.len()),
+        (1, 1)
+    );
     // The object of the exit has the exit's other settings.
     assert_refused(
         [

@@ -200,7 +200,9 @@ fn a_resource_that_the_template_does_not_name_keeps_its_default() {
             json!({"requests": {"cpu": "2"}, "limits": {"memory": "4Mi"}}),
         ),
     ] {
-        let template = format!("template: {{spec: {{containers: [{{name: gateway, resources: {resources}}}]}}}}");
+        let template = format!(
+            "template: {{spec: {{containers: [{{name: gateway, resources: {resources}}}]}}}}"
+        );
         let spec = format!("{}entry: {{{template}}}\nexit: {{{template}}}\n", tuned());
         assert_eq!(tried(&built(&spec).probe_jobs[0]), expected, "{resources}");
     }

@@ -72,7 +72,10 @@ fn the_port_has_a_service_of_its_own_which_goes_with_it() {
         let name = |service: &Service| service.metadata.name.clone().unwrap();
         (services.iter().map(name).collect::<Vec<_>>(), services)
     };
-    let public = format!("{}service: {{type: LoadBalancer}}\n", with_ssh(", port: 22"));
+    let public = format!(
+        "{}service: {{type: LoadBalancer}}\n",
+        with_ssh(", port: 22")
+    );
     let (_, own) = services(&public);
     let ssh = child(&own, "office-exit-ssh");
     // A public Service for carriers does not make the ssh Service public.
@@ -118,8 +121,8 @@ fn an_exit_that_is_met_at_a_rendezvous_has_the_port_and_no_other() {
 #[test]
 fn its_users_may_dial_what_an_entry_may() {
     let policy = |spec: &str| -> Vec<String> {
-        let policy = config(&built(spec), "office-exit").policy;
-        policy.allow.iter().map(ToString::to_string).collect()
+        let exit = config(&built(spec), "office-exit");
+        exit.allow.iter().map(ToString::to_string).collect()
     };
     let with = policy(&with_ssh(""));
     assert_eq!(with.len(), 2, "{with:?}");
@@ -129,7 +132,10 @@ fn its_users_may_dial_what_an_entry_may() {
 /// Reverse ports are for the peers that name them.
 #[test]
 fn a_user_listens_on_no_reverse_port() {
-    let exit = built(&format!("{}reversePorts: [{{name: back, port: 8080}}]\n", with_ssh("")));
+    let exit = built(&format!(
+        "{}reversePorts: [{{name: back, port: 8080}}]\n",
+        with_ssh("")
+    ));
     assert!(config(&exit, "office-exit").allow_listen.is_empty());
 }
 
@@ -175,13 +181,16 @@ fn what_the_schema_refuses_is_refused_with_a_sentence_here_as_well() {
     ] {
         assert_eq!(refusal(&spec), format!("ssh.port {port} {reserved}"));
     }
-    let reverse = format!("{}reversePorts: [{{name: back, port: 8080}}]\n", with_ssh(", port: 8080"));
+    let reverse = format!(
+        "{}reversePorts: [{{name: back, port: 8080}}]\n",
+        with_ssh(", port: 8080")
+    );
     assert_refused([
-        (reverse, "reversePorts[0].port 8080 is also ssh.port: choose another port"),
         (
-            with_ssh(", service: {type: LoadBalancer}"),
-            "ssh.service",
+            reverse,
+            "reversePorts[0].port 8080 is also ssh.port: choose another port",
         ),
+        (with_ssh(", service: {type: LoadBalancer}"), "ssh.service"),
         (
             with_ssh(", service: {externalTrafficPolicy: Local}"),
             "ssh.service.externalTrafficPolicy",

@@ -41,8 +41,8 @@ fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
     let mut two = case(SMALLEST);
     dialled(&mut two, End::Entry, "web", (0, 50));
     let mut other = two.another(End::Entry);
-    let mut forward = forward("web");
-    forward.dials = Some(Dials {
+    let mut web = forward("web");
+    web.dials = Some(Dials {
         connected: 3,
         failed: 0,
     });
@@ -53,15 +53,12 @@ fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
         .as_mut()
         .unwrap()
         .forwards
-        .push(forward);
+        .push(web);
     two.seen.pods.push(other);
     two.expect("Available", Some(true), Code::Reconciled, "");
     // The gateway reports no dials of targets that clients name.
     let mut proxy = case(SMALLEST);
-    proxy
-        .status(End::Entry)
-        .forwards
-        .push(forward("proxy"));
+    proxy.status(End::Entry).forwards.push(forward("proxy"));
     proxy.expect("Available", Some(true), Code::Reconciled, "");
     // One of two forwards reaches its target.
     let mut half = case(
