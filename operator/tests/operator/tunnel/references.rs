@@ -311,7 +311,11 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
 fn an_exit_needs_the_permission_of_the_namespaces_of_its_targets() {
     let spec =
         "kind: MuxExit\nallow: [{host: shop.shops.svc, port: 80}, {host: web.example.com}]\n";
-    let valid = valid_with(spec, &forbidden(), &settings());
+    let named = Dereferenced {
+        credentials: keys(),
+        ..forbidden()
+    };
+    let valid = valid_with(spec, &named, &settings());
     let [sentence] = &not_permitted(&valid)[..] else {
         panic!("{:?}", valid.findings);
     };
