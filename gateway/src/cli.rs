@@ -26,9 +26,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use muxtunnel_gateway_config::{
-    Cidr, Config, Connect, GatewayLimits, HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT,
-    LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, Leaf, ListenRule, Pool, Role, Rule, STREAMS_DEFAULT,
-    Transport,
+    Cidr, Config, Connect, GatewayLimits, LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, Leaf, ListenRule,
+    Pool, Role, Rule, STREAMS_DEFAULT, Transport,
 };
 
 use crate::base::log::Format;
@@ -228,17 +227,18 @@ struct Common {
     /// --connect-command and --stdio: one].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
-    /// Reset a stream after this number of seconds without a byte in either direction; 0: never.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    idle_timeout: u32,
+    /// Reset a stream after this number of seconds without a byte in either direction; 0: never
+    /// [default: 0].
+    #[arg(long, value_name = "SECONDS")]
+    idle_timeout: Option<u32>,
     /// Reset a stream with one closed direction after this number of seconds without a byte; 0:
-    /// never.
-    #[arg(long, value_name = "SECONDS", default_value_t = HALF_OPEN_SECONDS_DEFAULT)]
-    half_open_timeout: u32,
+    /// never [default: 3600].
+    #[arg(long, value_name = "SECONDS")]
+    half_open_timeout: Option<u32>,
     /// Probe a client or target over TCP after this number of seconds of silence, 0..=7200, and
-    /// reset its stream if it does not answer in as much time again; 0: never.
-    #[arg(long, value_name = "SECONDS", default_value_t = KEEPALIVE_SECONDS_DEFAULT)]
-    keepalive: u32,
+    /// reset its stream if it does not answer in as much time again; 0: never [default: 60].
+    #[arg(long, value_name = "SECONDS")]
+    keepalive: Option<u32>,
     /// With protocol Native: end each stream when its carrier ends, and retain no sent payload. If
     /// one end has this flag, the flag applies to both ends.
     #[arg(long)]

@@ -42,7 +42,8 @@ fn tunnel_to(listener: TcpListener, protocol: &str, head: &str, limits: &str) ->
         "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{address_rule}]\n",
         address_rule = common::rule(&address)
     ));
-    let head = format!("role: Entry\n{both}connect:\n- name: far\n  address: 127.0.0.1:{carrier}\n");
+    let head =
+        format!("role: Entry\n{both}connect:\n- name: far\n  address: 127.0.0.1:{carrier}\n");
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, forward));
     let entry = Gate::with_file(&format!(
         "{head}{}",
@@ -62,7 +63,7 @@ fn forwards(forwards: &[(SocketAddr, SocketAddr, &str)]) -> String {
     let lines = ["a", "b"].iter().zip(forwards).map(|(name, forward)| {
         let (listen, target, limits) = forward;
         let (host, port) = (target.ip(), target.port());
-        format!("- {{name: {name}, listen: '{listen}', target: {{host: {host}, port: {port}}}, limits: {{{limits}}}}}\n")
+        format!("- {{name: {name}, listen: '{listen}', targets: [{{host: {host}, port: {port}}}], limits: {{{limits}}}}}\n")
     });
     "forwards:\n".to_owned() + &lines.collect::<String>()
 }

@@ -81,9 +81,9 @@ pub(super) fn base(
         resume: !common.no_resume,
         splice: !common.no_splice,
         timeouts: Timeouts {
-            idle_seconds: Some(common.idle_timeout),
-            half_open_seconds: Some(common.half_open_timeout),
-            keepalive_seconds: Some(common.keepalive),
+            idle_seconds: common.idle_timeout,
+            half_open_seconds: common.half_open_timeout,
+            keepalive_seconds: common.keepalive,
         },
         memory: common.memory.memory(),
         limits: GatewayLimits {

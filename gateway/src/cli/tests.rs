@@ -19,19 +19,7 @@ fn flags_mean_what_a_file_would_say() {
     let defaults = config(entry);
     assert_eq!(defaults.protocol, Protocol::Native);
     assert_eq!((defaults.resume, defaults.pool()), (true, Pool::GROWING));
-    let default = Timeouts::default();
-    assert_eq!(
-        (
-            defaults.timeouts.idle_seconds(),
-            defaults.timeouts.half_open_seconds(),
-            defaults.timeouts.keepalive_seconds()
-        ),
-        (
-            default.idle_seconds(),
-            default.half_open_seconds(),
-            default.keepalive_seconds()
-        )
-    );
+    assert_eq!(defaults.timeouts, Timeouts::default());
     assert_eq!(defaults.congestion_control, CongestionControl::Auto);
     assert!(defaults.workers.is_none() && defaults.forwards[0].limits.is_empty());
     let all = config(&format!(

@@ -112,7 +112,10 @@ impl Egress {
                     // A name without an answer must not delay the others.
                     until = until.min(Instant::now() + LATE_MAX);
                     let of_exit = |address: Address| address.of_exit(number);
-                    found.insert(number, addresses.into_iter().map(of_exit).collect::<Vec<_>>());
+                    found.insert(
+                        number,
+                        addresses.into_iter().map(of_exit).collect::<Vec<_>>(),
+                    );
                 }
                 Err(error) => last = Some(error),
             }

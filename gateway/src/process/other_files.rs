@@ -83,8 +83,9 @@ mod tests {
         let file = dir.path().join("users");
         std::fs::write(&file, "anna:secret-of-anna\n").unwrap();
         let yaml = |ports: &str| {
-            let text =
-                format!("role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:1\n{ports}\n");
+            let text = format!(
+                "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:1\n{ports}\n"
+            );
             Arc::new(Config::from_yaml(&text).unwrap().reloadable())
         };
         let asks = format!(
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(state().await, Some(expected));
         // A forward that the configuration no longer has leaves no state behind.
         sender.send_replace(yaml(
-            "forwards: [{name: web, listen: '127.0.0.1:1', target: {host: a, port: 1}}]",
+            "forwards: [{name: web, listen: '127.0.0.1:1', targets: [{host: a, port: 1}]}]",
         ));
         assert_eq!(state().await, None);
     }

@@ -225,11 +225,7 @@ async fn begin(entry: &Rc<Entry>, place: Place) -> Result<Option<Begun>, NoCarri
         .transpose()
 }
 
-fn begin_with(
-    entry: &Rc<Entry>,
-    place: Place,
-    connected: Connected,
-) -> Result<Begun, NoCarrier> {
+fn begin_with(entry: &Rc<Entry>, place: Place, connected: Connected) -> Result<Begun, NoCarrier> {
     let Connected {
         carrier,
         at,

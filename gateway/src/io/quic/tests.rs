@@ -26,8 +26,13 @@ pub(crate) fn session(protocol: &str, role: &str) -> SessionConfig {
 pub(crate) fn config(protocol: &str, role: &str) -> Config {
     let security = "{mode: Certificates, certificate: /c, key: /k, ca: /a}";
     let memory = "{receive: 16Mi, retain: 4Mi}";
-    let names = if role == ENTRY { "  certificateNames: [far]\n" } else { "" };
-    let text = format!("{role}\n{names}protocol: {protocol}\nsecurity: {security}\nmemory: {memory}\n");
+    let names = if role == ENTRY {
+        "  certificateNames: [far]\n"
+    } else {
+        ""
+    };
+    let text =
+        format!("{role}\n{names}protocol: {protocol}\nsecurity: {security}\nmemory: {memory}\n");
     Config::from_yaml(&text).unwrap()
 }
 
@@ -85,7 +90,10 @@ async fn met(
         attempt.secure(far, &patience).await
     };
     let settings = Settings::new(&session(protocol, ENTRY));
-    tokio::join!(dial(to, To::exit("far"), near, &settings, &patience), accepts)
+    tokio::join!(
+        dial(to, To::exit("far"), near, &settings, &patience),
+        accepts
+    )
 }
 
 /// A connection of an entry to an exit.
@@ -205,8 +213,12 @@ async fn a_listener_whose_endpoint_has_failed_accepts_again() {
     let patience = Patience::fixed(within);
     let connect = async || {
         let accepts = async { listener.next().await.unwrap().secure(&far, &patience).await };
-        let connected =
-            async { tokio::join!(dial(to, To::exit("far"), &near, &settings, &patience), accepts) };
+        let connected = async {
+            tokio::join!(
+                dial(to, To::exit("far"), &near, &settings, &patience),
+                accepts
+            )
+        };
         let (near, far) = tokio::time::timeout(2 * within, connected).await.unwrap();
         (near.unwrap(), far.unwrap())
     };

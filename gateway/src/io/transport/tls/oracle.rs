@@ -47,23 +47,24 @@ fn made() -> std::result::Result<(Tls, Tls), Box<dyn std::error::Error>> {
     let ca = dir.path().join("ca");
     std::fs::write(&ca, params.self_signed(&key)?.pem())?;
     let issuer = Issuer::new(params, key);
-    let end = |own: &str, peer: &str, role| -> std::result::Result<Tls, Box<dyn std::error::Error>> {
-        let params = CertificateParams::new([own.to_owned()])?;
-        let key = KeyPair::generate()?;
-        let config = Certificates {
-            certificate: dir.path().join("certificate"),
-            key: dir.path().join("key"),
-            ca: ca.clone(),
-            peers: vec![Peer {
-                name: Some(peer.to_owned()),
-                ..Peer::with_certificate_name(peer.to_owned())
-            }],
+    let end =
+        |own: &str, peer: &str, role| -> std::result::Result<Tls, Box<dyn std::error::Error>> {
+            let params = CertificateParams::new([own.to_owned()])?;
+            let key = KeyPair::generate()?;
+            let config = Certificates {
+                certificate: dir.path().join("certificate"),
+                key: dir.path().join("key"),
+                ca: ca.clone(),
+                peers: vec![Peer {
+                    name: Some(peer.to_owned()),
+                    ..Peer::with_certificate_name(peer.to_owned())
+                }],
+            };
+            let certificate = params.signed_by(&key, &issuer)?;
+            std::fs::write(&config.certificate, certificate.pem())?;
+            std::fs::write(&config.key, key.serialize_pem())?;
+            Ok(Tls::load(&config, role)?)
         };
-        let certificate = params.signed_by(&key, &issuer)?;
-        std::fs::write(&config.certificate, certificate.pem())?;
-        std::fs::write(&config.key, key.serialize_pem())?;
-        Ok(Tls::load(&config, role)?)
-    };
     Ok((
         end("entry", "exit", Role::Entry)?,
         end("exit", "entry", Role::Exit)?,

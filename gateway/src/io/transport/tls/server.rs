@@ -168,8 +168,8 @@ mod tests {
     use muxtunnel_testkit::socket::pair;
 
     use super::*;
-    use crate::io::transport::{Tcp, To};
     use crate::io::transport::tls::tests::issued;
+    use crate::io::transport::{Tcp, To};
 
     /// The result of a dial, in which a server has a certificate for `own` and a client dials
     /// `host`. Each end returns the identity of its peer.

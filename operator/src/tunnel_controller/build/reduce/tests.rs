@@ -134,10 +134,7 @@ fn no_list_grows_beyond_its_bound() {
 
     withdraw(&mut full, |host| host == "one.example.com.");
     assert_eq!(full["deny"], denied(1));
-    assert_eq!(
-        rules(&full, "allow"),
-        ["two.example.com.", "*.example.org"]
-    );
+    assert_eq!(rules(&full, "allow"), ["two.example.com.", "*.example.org"]);
 }
 
 fn key(role: KeyRole, byte: u8) -> String {

@@ -84,7 +84,11 @@ async fn met(
     let (near, far) = (Tcp::boxed(near), Tcp::boxed(far));
     let near = async {
         let made = entry
-            .secure(near, Part::Dials(To::exit("exit.example.com")), Inside::Carrier)
+            .secure(
+                near,
+                Part::Dials(To::exit("exit.example.com")),
+                Inside::Carrier,
+            )
             .await?;
         // The client of a real session also writes at once.
         duplex::write_all(&*made, b"hello").await?;
@@ -359,7 +363,9 @@ fn a_proof_stands_while_the_list_has_its_key_for_its_peer() {
         assert!(matches!(standing, Standing::Revoked(_)), "{standing:?}");
     }
     let both = load(vec![named(&[other, key])]);
-    let proof = both.proof(Part::Accepts, vec![CertificateDer::from(spki)]).unwrap();
+    let proof = both
+        .proof(Part::Accepts, vec![CertificateDer::from(spki)])
+        .unwrap();
     assert_eq!(
         (&*proof.identity, both.standing(&proof, now)),
         ("site", Standing::Good)
@@ -515,7 +521,10 @@ async fn the_key_of_one_exit_is_not_accepted_for_another() {
         identity: "other".to_owned(),
         ..proof.clone()
     };
-    assert!(matches!(near.standing(&of_other, now), Standing::Unverified(_)));
+    assert!(matches!(
+        near.standing(&of_other, now),
+        Standing::Unverified(_)
+    ));
     let one = KeyTls::load(&entry.config(exits[1..].to_vec()), Role::Entry).unwrap();
     assert!(matches!(one.standing(&proof, now), Standing::Revoked(_)));
 }
