@@ -47,14 +47,10 @@ fn clients_that_name_their_target_are_led_by_the_policy_alone() {
     assert!(
         entry.proxies[..3]
             .iter()
-            .all(|proxy| proxy.fallback_target.is_none())
+            .all(|proxy| proxy.fallback_targets.is_empty())
     );
     assert_eq!(
-        entry.proxies[3]
-            .fallback_target
-            .as_ref()
-            .unwrap()
-            .to_string(),
+        entry.proxies[3].fallback_targets[0].to_string(),
         "shop.site.svc:80"
     );
     let allow = config(&tunnel, "office-tunnel-exit").allow;
