@@ -136,7 +136,7 @@ fn node<'a>(
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# a tunnel\nrole: Entry\nforwards:\n- name: a   # the first\n  listen: x\n- {name: b,\n   targets: [{host: h, port: 0}]}\n";
+    const TEXT: &str = "# a tunnel\nrole: Entry\nforwards:\n- name: a   # the first\n  listen: x\n- {name: b,\n   target: {host: h, port: 0}}\n";
 
     #[test]
     fn a_path_leads_to_its_value_or_as_far_as_there_is_one() {

@@ -63,12 +63,8 @@ pub(super) fn config(
         network: (object.network.as_ref()).map(|asked| network::config(asked, end)),
         admin: Some(all_addresses(ADMIN_PORT)),
         admin_hosts: Vec::new(),
-        forwards: streams.forwards.iter().filter_map(forward).collect(),
-        reverse_forwards: streams
-            .reverse_forwards
-            .iter()
-            .filter_map(reverse)
-            .collect(),
+        forwards: streams.forwards.iter().map(forward).collect(),
+        reverse_forwards: streams.reverse_forwards.iter().map(reverse).collect(),
         proxies: streams.proxies.iter().map(proxy).collect(),
         allow: policy.allow,
         deny: policy.deny,
@@ -191,25 +187,25 @@ fn ssh(asked: &ValidatedSsh) -> SshListener {
     }
 }
 
-fn forward(forward: &ValidatedForward) -> Option<Forward> {
-    Some(Forward {
+fn forward(forward: &ValidatedForward) -> Forward {
+    Forward {
         name: forward.name.clone(),
         listen: all_addresses(forward.port),
-        target: forward.targets.first().map(target)?,
+        targets: forward.targets.iter().map(target).collect(),
         proxy_protocol: forward.proxy_protocol,
         priority: forward.priority,
         limits: forward.limits,
-    })
+    }
 }
 
-fn reverse(forward: &ValidatedForward) -> Option<ReverseForward> {
-    Some(ReverseForward {
+fn reverse(forward: &ValidatedForward) -> ReverseForward {
+    ReverseForward {
         name: forward.name.clone(),
         listen: all_addresses(forward.port),
-        target: forward.targets.first().map(target)?,
+        targets: forward.targets.iter().map(target).collect(),
         priority: forward.priority,
         limits: forward.limits,
-    })
+    }
 }
 
 fn proxy(proxy: &ValidatedProxy) -> ProxyListener {
@@ -218,7 +214,7 @@ fn proxy(proxy: &ValidatedProxy) -> ProxyListener {
         name: proxy.name.clone(),
         protocol: proxy.protocol,
         listen: all_addresses(proxy.port),
-        fallback_target: proxy.fallback_targets.first().map(target),
+        fallback_targets: proxy.fallback_targets.iter().map(target).collect(),
         users_file: users.map(|users| format!("{USERS_FOLDER}/{}", users_path(users))),
         user: None,
         password_file: None,

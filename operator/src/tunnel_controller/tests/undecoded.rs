@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use kube::Api;
-use muxtunnel_crds::MuxTunnel;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use muxtunnel_crds::MuxTunnel;
 use serde_json::json;
 use tokio::time::sleep;
 
