@@ -39,7 +39,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::fixtures::tunnel::{
-    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, RENDEZVOUS, RENDEZVOUS_KEY,
+    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, OPEN, RENDEZVOUS, RENDEZVOUS_KEY,
     SECOND_EXIT_KEY, SMALLEST, object_json, settings, shop_json, tuned,
 };
 

@@ -121,7 +121,7 @@ async fn nor_does_a_tunnel_keep_it_that_is_not_applied() {
         ("InvalidSpec", |bench| {
             bench.edit(&SMALLEST.replace("443", "8080"));
         }),
-        ("OwnedByOther", |bench| {
+        ("NameTaken", |bench| {
             let mut account = bench.api.get("serviceaccounts/office-tunnel-exit").unwrap();
             account["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "uid-theirs"}]);
             bench.api.put("serviceaccounts/office-tunnel-exit", account);

@@ -237,7 +237,10 @@ async fn a_peer_has_its_rules_and_the_reverse_ports_that_it_names() {
     let near = peers(&bench)
         .into_iter()
         .find(|peer| peer["name"] == "near");
-    assert_eq!(near.unwrap()["allow"][0], "shop:80");
+    assert_eq!(
+        near.unwrap()["allow"],
+        json!([{"host": "shop", "port": 80}])
+    );
 }
 
 #[tokio::test]
@@ -325,7 +328,8 @@ async fn an_exit_with_certificates_accepts_the_names_of_its_peers() {
     older["metadata"]["creationTimestamp"] = json!("2030-01-01T00:00:00Z");
     let mut newer = by_name("newer", "entry.example.com");
     newer["metadata"]["creationTimestamp"] = json!("2030-01-02T00:00:00Z");
-    let team = by_name("team", "spiffe://example.org/team/*");
+    let mut team = by_name("team", "spiffe://example.org/team/*");
+    team["metadata"]["creationTimestamp"] = json!("2030-01-03T00:00:00Z");
     let keyed = peer("keyed", OTHER_KEY, json!({}));
     let bench = exit_of(&exit, &[older, newer, team, keyed]).await;
     assert_eq!(names(&bench), ["older", "team"]);

@@ -14,8 +14,8 @@ const CHILDREN: [&str; 10] = [
     "PATCH networkpolicies/office-entry",
     "PATCH configmaps/office-tunnel-exit",
     "PATCH configmaps/office-entry",
-    "PATCH services/office-tunnel-exit",
     "PATCH services/office-entry",
+    "PATCH services/office-tunnel-exit",
     "PATCH deployments/office-tunnel-exit",
     "PATCH deployments/office-entry",
 ];
@@ -307,8 +307,9 @@ async fn a_tunnel_is_available_where_a_connection_reaches_a_target() {
         message.contains("forward web: Service shop has no ready endpoints"),
         "{message}"
     );
+    assert_eq!(bench.condition("Ready")["reason"], "TargetNotReady");
     assert_eq!(
-        bench.condition("Ready")["status"],
+        bench.condition("Programmed")["status"],
         "True",
         "the tunnel itself matches its spec"
     );

@@ -34,7 +34,7 @@ fn the_entry_listens_on_the_ports_and_dials_the_exits_service() {
     let forwards: Vec<_> = config
         .forwards
         .iter()
-        .map(|forward| format!("{} {}", forward.listen, forward.target))
+        .map(|forward| format!("{} {}", forward.listen, forward.targets[0]))
         .collect();
     assert_eq!(
         forwards,
@@ -174,7 +174,7 @@ fn a_missing_service_is_named_and_its_forward_stays() {
         ["forward web: Service shop does not exist"]
     );
     let entry = config(&build(&tunnel, &settings()).unwrap(), "office-entry");
-    let target = entry.forwards[0].target.to_string();
+    let target = entry.forwards[0].targets[0].to_string();
     assert_eq!(
         (entry.forwards.len(), target.as_str()),
         (2, "shop.site.svc:80")

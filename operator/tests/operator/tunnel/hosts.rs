@@ -153,7 +153,7 @@ fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
     let resources = build(&valid, &settings()).unwrap();
     let entry = config(&resources, "office-entry");
     let web = entry.forwards.iter().find(|forward| forward.name == "web");
-    web.map(|web| port_of(&web.target))
+    web.map(|web| port_of(&web.targets[0]))
         .ok_or_else(|| unresolved(&valid).join("; "))
 }
 

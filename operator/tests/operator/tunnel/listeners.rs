@@ -47,14 +47,10 @@ fn clients_that_name_their_target_are_led_by_the_policy_alone() {
     assert!(
         entry.proxies[..3]
             .iter()
-            .all(|proxy| proxy.fallback_target.is_none())
+            .all(|proxy| proxy.fallback_targets.is_empty())
     );
     assert_eq!(
-        entry.proxies[3]
-            .fallback_target
-            .as_ref()
-            .unwrap()
-            .to_string(),
+        entry.proxies[3].fallback_targets[0].to_string(),
         "shop.site.svc:80"
     );
     let allow = config(&tunnel, "office-tunnel-exit").allow;
@@ -115,19 +111,20 @@ fn what_does_not_go_together_is_refused() {
     assert_refused(
         [
             (
-                "fallbackTargets: [{",
-                "usersSecretRef: {name: people}\n  fallbackTargets: [{",
-                "proxies[3]",
-            ),
-            ("protocol: Auto", "protocol: SOCKS5", "proxies[3]"),
-            ("allow: [{host: '*.internal'}]\n", "", "proxies"),
-            (
                 "security:",
                 "carrier: {protocol: JMUX}\nsecurity:",
-                "forwards[0].proxyProtocol.send",
+                "cannot render the configuration of the entry: forwards[0].proxyProtocol",
             ),
-            ("port: 3128", "port: 1080", "port 1080"),
-            ("port: 3128", "port: 8081", "port 8081"),
+            (
+                "port: 3128",
+                "port: 1080",
+                "proxy http: port 1080 of the entry gateways is in use: choose another port",
+            ),
+            (
+                "port: 3128",
+                "port: 8081",
+                "proxy http: port 8081 of the entry gateways is in use: choose another port",
+            ),
         ]
         .map(|(from, to, sentence)| (DYNAMIC.replace(from, to), sentence)),
     );

@@ -155,7 +155,7 @@ fn the_resources_of_the_template_are_those_of_every_container() {
                     limits: {cpu: 100m, memory: 64Mi, example.com/card: 1}}}]}}";
     let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
     let spec = format!(
-        "{native}entry: {{{template}}}\nexit: {{{template}}}\nwan: {{delay: 10ms}}\n\
+        "{native}entry: {{{template}}}\nexit: {{{template}}}\nwanEmulation: {{delayMilliseconds: 10}}\n\
          network: {{entry: {{cidrs: [10.1.0.0/24]}}, exit: {{cidrs: [10.2.0.0/24]}}}}\n"
     );
     let resources = built(&spec);

@@ -96,7 +96,9 @@ fn a_forward_keeps_its_permitted_targets() {
         ["web.example.com.:80", "db.example.com.:5432"]
     );
     let entry = config(&resources, "office-entry");
-    assert_eq!(entry.forwards[0].target.to_string(), "web.example.com.:80");
+    let targets = &entry.forwards[0].targets;
+    assert_eq!(targets.len(), 1);
+    assert_eq!(targets[0].to_string(), "web.example.com.:80");
 }
 
 #[test]
@@ -219,7 +221,7 @@ fn a_name_that_gateways_elsewhere_dial_is_theirs_to_judge() {
     let short = entry.replace("shop.shops.svc", "Shop.shops");
     let tunnel = valid_with(&short, &shop(), &settings());
     let entry_of = config(&build(&tunnel, &settings()).unwrap(), "office-entry");
-    assert_eq!(entry_of.forwards[0].target.to_string(), "shop.shops:80");
+    assert_eq!(entry_of.forwards[0].targets[0].to_string(), "shop.shops:80");
     // The entry dials the targets of reverse forwards.
     let here = entry.replace("forwards:", "reverseForwards:");
     assert_eq!(
@@ -311,7 +313,11 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
 fn an_exit_needs_the_permission_of_the_namespaces_of_its_targets() {
     let spec =
         "kind: MuxExit\nallow: [{host: shop.shops.svc, port: 80}, {host: web.example.com}]\n";
-    let valid = valid_with(spec, &forbidden(), &settings());
+    let named = Dereferenced {
+        credentials: keys(),
+        ..forbidden()
+    };
+    let valid = valid_with(spec, &named, &settings());
     let [sentence] = &not_permitted(&valid)[..] else {
         panic!("{:?}", valid.findings);
     };

@@ -205,11 +205,4 @@ fn an_exit_alone_has_the_number_of_its_gateway() {
     let exit = built(&format!("{EXIT}gateway: {{{scaled}}}\n"));
     let autoscaler = child(&exit.autoscalers, "office-exit");
     assert_eq!(autoscaler["spec"]["scaleTargetRef"]["name"], "office-exit");
-    // Without a request, the utilization has no meaning.
-    let without = format!("{EXIT}gateway: {{autoscaling: {{maxReplicas: 4}}}}\n");
-    assert!(
-        refusal(&without).starts_with("gateway"),
-        "{}",
-        refusal(&without)
-    );
 }

@@ -14,7 +14,7 @@ fn with_ssh(more: &str) -> String {
 
 #[test]
 fn the_exit_has_a_listener_for_it_and_mounts_the_secret_for_its_group_alone() {
-    let tunnel = built(&with_ssh(""));
+    let tunnel = built(&format!("{}{OPEN}", with_ssh("")));
     let listener = config(&tunnel, "office-exit").ssh.unwrap();
     assert_eq!(listener.listen, "[::]:2222");
     let file = |name: &str| Path::new("/etc/muxgate-ssh").join(name);
@@ -172,15 +172,6 @@ fn its_users_have_a_share_of_a_limited_memory() {
 
 #[test]
 fn what_the_schema_refuses_is_refused_with_a_sentence_here_as_well() {
-    let wan = |port: &str| format!("{}wanEmulation: {{delayMilliseconds: 1}}\n", with_ssh(port));
-    let reserved = "is reserved for gateways: choose another port";
-    for (port, spec) in [
-        (64000, with_ssh(", port: 64000")),
-        (64001, with_ssh(", port: 64001")),
-        (64003, wan(", port: 64003")),
-    ] {
-        assert_eq!(refusal(&spec), format!("ssh.port {port} {reserved}"));
-    }
     let reverse = format!(
         "{}reversePorts: [{{name: back, port: 8080}}]\n",
         with_ssh(", port: 8080")
@@ -188,12 +179,11 @@ fn what_the_schema_refuses_is_refused_with_a_sentence_here_as_well() {
     assert_refused([
         (
             reverse,
-            "reversePorts[0].port 8080 is also ssh.port: choose another port",
+            "reverse port back: port 8080 of the exit gateways is in use: choose another port",
         ),
-        (with_ssh(", service: {type: LoadBalancer}"), "ssh.service"),
         (
-            with_ssh(", service: {externalTrafficPolicy: Local}"),
-            "ssh.service.externalTrafficPolicy",
+            with_ssh(", service: {type: LoadBalancer}"),
+            "ssh.service of a type other than ClusterIP needs ssh.from, the clients that may reach the port",
         ),
     ]);
     for good in [", port: 64003", ", port: 8080"] {

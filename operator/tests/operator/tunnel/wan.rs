@@ -29,7 +29,7 @@ fn the_delay_line_is_a_sidecar_and_netem_a_container_that_exits() {
     assert_eq!(line["args"], json!(args.split(' ').collect::<Vec<_>>()));
     let netem = wan("wanEmulation: {delayMilliseconds: 1500, backend: Netem, scope: All}");
     assert!(netem["restartPolicy"].is_null() && netem["startupProbe"].is_null());
-    let args = "run --delay 1s500ms --all --except-port 64001 --backend netem \
+    let args = "run --delay 1500ms --all --except-port 64001 --backend netem \
                 --report /run/muxwan/report.json";
     assert_eq!(netem["args"], json!(args.split(' ').collect::<Vec<_>>()));
     let impaired = wan(

@@ -205,11 +205,11 @@ role: Entry
 security: {mode: None}
 connect: [{name: exit, address: 'exit:64000'}]
 forwards:
-- {name: web, listen: '[::]:8080', further: 1, target: {host: shop.site.svc, port: 80}}
+- {name: web, listen: '[::]:8080', further: 1, targets: [{host: shop.site.svc, port: 80}]}
 proxies:
 - {name: socks, listen: '[::]:1080', protocol: SOCKS5}
 reverseForwards:
-- {name: back, listen: '[::]:443', target: {host: db.site.svc, port: 5432}}
+- {name: back, listen: '[::]:443', targets: [{host: db.site.svc, port: 5432}]}
 ";
 
 #[test]
@@ -234,15 +234,15 @@ fn a_port_goes_that_is_removed_or_that_reaches_others() {
     }
     let (web, socks, back) = ("forwards", "proxies", "reverseForwards");
     for (list, name, to) in [
-        (web, "target", "{host: other.site.svc, port: 80}"),
+        (web, "targets", "[{host: other.site.svc, port: 80}]"),
         (web, "listen", "'[::]:8081'"),
         (web, "proxyProtocol", "{accept: Required}"),
         (web, "name", "other"),
         (socks, "usersFile", "/users"),
         (socks, "protocol", "HTTP"),
         (socks, "acceptProxyProtocol", "Required"),
-        (socks, "fallbackTarget", "{host: other.site.svc, port: 80}"),
-        (back, "target", "{host: other.site.svc, port: 80}"),
+        (socks, "fallbackTargets", "[{host: other.site.svc, port: 80}]"),
+        (back, "targets", "[{host: other.site.svc, port: 80}]"),
     ] {
         let rest = at(list, name, to);
         assert_eq!(names(&rest, &[list]), [""; 0], "{list}: {name}");

@@ -70,7 +70,7 @@ fn a_receiver_without_memory_or_time_is_what_the_senders_full_window_comes_from(
     }
     let entry = [judged(Limit::Cpu, 1 << 20, 0)];
     let exit = [judged(Limit::Memory, 0, 1 << 20)];
-    let cpu = (Direction::EntryToExit, Limit::Cpu, "entry: about Cpu");
+    let cpu = (Direction::EntryToExit, Limit::Cpu, "entry: about CPU");
     expect_said(&entry, &exit, cpu);
 }
 

@@ -159,7 +159,7 @@ const CAUSES: &[Row] = &[
         happens: unlinked,
         reason: "CarrierConnecting",
         words: &[
-            "entry: 0 of 1 gateways ready: pod office-entry-0 has no carrier",
+            "pod office-entry-0 has no carrier",
             "Check the exit pods",
         ],
     },
@@ -394,7 +394,6 @@ tuning: {profile: WAN}
         reason: "ImageNotPulled",
         words: &[
             "exit: 0 of 1 gateways ready: pod office-tunnel-exit-0",
-            "; entry: 0 of 1 gateways ready: pod office-entry-0 has no carrier",
         ],
     },
     Row {

@@ -30,8 +30,9 @@ fn a_forward_that_loses_every_connection_is_not_available() {
             false => (Code::OpenFailed, detail),
         };
         case.expect("Available", Some(holds), code, detail);
-        // The gateways match the spec.
-        case.expect("Ready", Some(true), Code::Reconciled, "kube-proxy");
+        // The object is ready if all of its conditions are true.
+        assert_eq!(case.verdict("Ready").holds, Some(holds));
+        case.expect("Programmed", Some(true), Code::Reconciled, "");
     }
 }
 
