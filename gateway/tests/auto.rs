@@ -44,7 +44,7 @@ fn entry(how: &str, security: &str, connect: SocketAddr, to: SocketAddr) -> (Gat
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let gate = Gate::with_file(&format!(
         "role: Entry\n{how}security: {security}\nconnect:\n- name: far\n  address: '{connect}'\nadmin: ADMIN\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         to.port()
     ));
     (gate.until_ready(), forward)

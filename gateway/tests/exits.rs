@@ -46,7 +46,7 @@ fn entry_with(lines: &str, connect: &str, forward: SocketAddr, target: SocketAdd
     Gate::with_file(&format!(
         "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\n{connect}admin: ADMIN\n\
          {lines}workers: 1\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         target.port()
     ))
 }

@@ -132,9 +132,9 @@ fn addresses_of_ipv4_stay_what_they_are_on_sockets_of_both_families() {
     let entry = Gate::with_file(&format!(
         "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          forwards:\n\
-         - {{name: web, listen: '[::]:{forward}', target: {{host: 127.0.0.1, port: {port}}}, proxyProtocol: {{send: V2}}}}\n\
+         - {{name: web, listen: '[::]:{forward}', targets: [{{host: 127.0.0.1, port: {port}}}], proxyProtocol: {{send: V2}}}}\n\
          reverseForwards:\n\
-         - {{name: back, listen: '[::ffff:127.0.0.1]:{reverse}', target: {{host: 127.0.0.1, port: {port}}}}}\n",
+         - {{name: back, listen: '[::ffff:127.0.0.1]:{reverse}', targets: [{{host: 127.0.0.1, port: {port}}}]}}\n",
         port = target.port()
     ))
     .until_ready();

@@ -68,7 +68,7 @@ impl Load {
             .map(|(name, (listen, port))| {
                 format!(
                     "- {{name: {name}, listen: '127.0.0.1:{listen}', \
-                 target: {{host: 127.0.0.1, port: {port}}}}}\n"
+                 targets: [{{host: 127.0.0.1, port: {port}}}]}}\n"
                 )
             });
         let entry = Gate::with_file(&format!(

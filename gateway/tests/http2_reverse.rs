@@ -58,7 +58,7 @@ fn entry_text(
         "role: Entry\nprotocol: HTTP2\nsecurity: {security}\nconnect:\n- name: far\n  address: {carrier}\nadmin: ADMIN\n{more}\
          drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nreverseForwards:\n\
          - {{name: back, listen: '127.0.0.1:{port}', \
-         target: {{host: 127.0.0.1, port: {}}}}}\n",
+         targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         target.port()
     )
 }

@@ -109,7 +109,7 @@ fn entry(connect: SocketAddr, to: SocketAddr, more: &str) -> (Gate, SocketAddr) 
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let gate = Gate::with_file(&format!(
         "role: Entry\ntransport: KCP\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {connect}\nadmin: ADMIN\n{more}forwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         to.port()
     ));
     (gate, forward)

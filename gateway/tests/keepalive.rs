@@ -44,7 +44,7 @@ fn tunnel(protocol: &str, host: &str, target: SocketAddr) -> Tunnel {
     let (ip, port) = (target.ip(), target.port());
     let entry = format!(
         "role: Entry\n{both}connect:\n- name: far\n  address: 127.0.0.1:{carrier}\nforwards:\n\
-         - {{name: a, listen: '{host}:{forward}', target: {{host: {ip}, port: {port}}}}}\n\
+         - {{name: a, listen: '{host}:{forward}', targets: [{{host: {ip}, port: {port}}}]}}\n\
          proxies:\n- {{name: b, listen: '{host}:{proxy}', protocol: Auto}}\n"
     );
     let texts = [entry, exit];

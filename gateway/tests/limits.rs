@@ -63,7 +63,7 @@ fn forwards(forwards: &[(SocketAddr, SocketAddr, &str)]) -> String {
     let lines = ["a", "b"].iter().zip(forwards).map(|(name, forward)| {
         let (listen, target, limits) = forward;
         let (host, port) = (target.ip(), target.port());
-        format!("- {{name: {name}, listen: '{listen}', target: {{host: {host}, port: {port}}}, limits: {{{limits}}}}}\n")
+        format!("- {{name: {name}, listen: '{listen}', targets: [{{host: {host}, port: {port}}}], limits: {{{limits}}}}}\n")
     });
     "forwards:\n".to_owned() + &lines.collect::<String>()
 }

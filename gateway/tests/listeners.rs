@@ -75,7 +75,7 @@ fn streams_go_from_a_unix_socket_to_a_unix_socket() {
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (near, far) = (at("near"), at("far"));
     let listener = UnixListener::bind(&far).unwrap();
-    let forward = format!("listen: 'unix:{near}', target: {{unix: {far}}}");
+    let forward = format!("listen: 'unix:{near}', targets: [{{unix: {far}}}]");
     let (entry, exit) = gates(&forward, &format!("unix:{far}"), "workers: 2\n");
     assert_eq!(
         std::fs::metadata(&near).unwrap().permissions().mode() & 0o777,
@@ -126,7 +126,7 @@ fn a_unix_target_has_to_be_allowed_by_its_path() {
     let listener = UnixListener::bind(&far).unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    let forward = format!("listen: '{port}', target: {{unix: {far}}}");
+    let forward = format!("listen: '{port}', targets: [{{unix: {far}}}]");
     let (entry, exit) = gates(&forward, &format!("unix:{far}/other"), "");
     assert_reset(&connect(port));
     exit.line(&["MT0204", &far]);
@@ -252,7 +252,7 @@ fn a_sender_in_front_says_who_the_client_is() {
     let (listener, target) = target();
     let port = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let forward = format!(
-        "listen: '{port}', target: {{host: 127.0.0.1, port: {}}}, proxyProtocol: {{accept: Required}}",
+        "listen: '{port}', targets: [{{host: 127.0.0.1, port: {}}}], proxyProtocol: {{accept: Required}}",
         target.port()
     );
     let (entry, _exit) = gates(&forward, &target.to_string(), "");
@@ -280,7 +280,7 @@ fn a_target_is_told_who_its_client_is_before_anything_else() {
     let told = |proxy: &str, sends: &[u8]| {
         let port = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let forward = format!(
-            "listen: '{port}', target: {{host: 127.0.0.1, port: {}}}, proxyProtocol: {proxy}",
+            "listen: '{port}', targets: [{{host: 127.0.0.1, port: {}}}], proxyProtocol: {proxy}",
             target.port()
         );
         let (_entry, _exit) = gates(&forward, &target.to_string(), "");

@@ -96,7 +96,7 @@ impl Site {
             .map(|(number, (listen, target))| {
                 let (host, port) = target.rsplit_once(':').unwrap();
                 format!(
-                    "- {{name: f{number}, listen: '127.0.0.1:{listen}', target: {{host: {host}, port: {port}}}}}\n"
+                    "- {{name: f{number}, listen: '127.0.0.1:{listen}', targets: [{{host: {host}, port: {port}}}]}}\n"
                 )
             })
             .collect();

@@ -240,7 +240,7 @@ fn an_entry_dials_for_an_exit_none_of_its_own_ports() {
     let text = |host: &str, to: u16| {
         format!(
             "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nreverseForwards:\n\
-             - {{name: a, listen: '127.0.0.1:{port}', target: {{host: '{host}', port: {to}}}}}\n"
+             - {{name: a, listen: '127.0.0.1:{port}', targets: [{{host: '{host}', port: {to}}}]}}\n"
         )
     };
     let (listener, reached) = target();
@@ -279,7 +279,7 @@ fn an_entry_dials_for_an_exit_no_spelling_that_only_a_resolver_reads_as_an_addre
         .map(|(host, port)| {
             format!(
                 "- {{name: f{port}, listen: '127.0.0.1:{port}', \
-                 target: {{host: '{host}', port: {to}}}}}\n"
+                 targets: [{{host: '{host}', port: {to}}}]}}\n"
             )
         })
         .collect();

@@ -64,7 +64,7 @@ fn entry_to(address: SocketAddr, pool: &str) -> Gate {
     Gate::with_file(&format!(
         "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {address}\nadmin: ADMIN\n\
          workers: 1\npool: {pool}\nforwards:\n\
-         - {{name: a, listen: '127.0.0.1:{}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '127.0.0.1:{}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         free_port(),
         unused.port()
     ))

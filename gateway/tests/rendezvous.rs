@@ -89,7 +89,7 @@ impl Place {
         Gate::with_file(&format!(
             "role: Entry\nsecurity: {security}\nconnect:\n- name: far\n  address: localhost:{}\nadmin: ADMIN\n\
              rendezvous: {{name: db, secretFile: '{secret}'}}\npool: {{min: 3, max: 3}}\n\
-             forwards:\n- {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+             forwards:\n- {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
             self.port,
             target.port()
         ))

@@ -45,7 +45,7 @@ fn tunnel(carriers: u8) -> Tunnel {
     let entry = Gate::with_file(&format!(
         "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {}\nadmin: ADMIN\n\
          workers: 1\npool: {{min: {carriers}, max: {carriers}}}\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         path.address,
         address.port()
     ))

@@ -56,7 +56,7 @@ fn entry_text(
         "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {carrier}\nadmin: ADMIN\n{entry}\
          drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nreverseForwards:\n\
          - {{name: back, listen: '127.0.0.1:{port}', \
-         target: {{host: 127.0.0.1, port: {}}}{forward}}}\n",
+         targets: [{{host: 127.0.0.1, port: {}}}]{forward}}}\n",
         target.port()
     )
 }

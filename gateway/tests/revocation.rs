@@ -258,7 +258,7 @@ fn streams_of_the_exit_end_by_a_rule_of_the_entry() {
     let text = format!(
         "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{carrier}'\nadmin: ADMIN\nreverseForwards:\n\
          - {{name: back, listen: '127.0.0.1:{port}', \
-         target: {{host: localhost, port: {}}}}}\n",
+         targets: [{{host: localhost, port: {}}}]}}\n",
         target.port()
     );
     let entry = Gate::with_file(&text).until_ready();

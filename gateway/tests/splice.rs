@@ -27,7 +27,7 @@ fn pair(fields: &str, forward: &str, target: &TcpListener) -> Pair {
     ));
     let entry = Gate::with_file(&format!(
         "{common}role: Entry\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nforwards:\n\
-         - {{name: splice, listen: '127.0.0.1:{port}', target: {{host: {}, port: {}}}{forward}}}\n",
+         - {{name: splice, listen: '127.0.0.1:{port}', targets: [{{host: {}, port: {}}}]{forward}}}\n",
         target.ip(),
         target.port()
     ));

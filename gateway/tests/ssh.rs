@@ -183,7 +183,7 @@ fn entry(security: &str, port: u16, target: SocketAddr) -> (Gate, SocketAddr) {
     let forward = loopback(free_port());
     let gate = Gate::with_file(&format!(
         "role: Entry\nprotocol: SSH\nsecurity: {security}\nconnect:\n- name: far\n  address: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n\
-         forwards:\n- {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
+         forwards:\n- {{name: a, listen: '{forward}', targets: [{{host: {}, port: {}}}]}}\n",
         target.ip(),
         target.port()
     ));
@@ -686,7 +686,7 @@ fn a_port_that_an_entry_has_is_not_for_users_of_ssh() {
     .until_ready();
     let _entry = Gate::with_file(&format!(
         "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '127.0.0.1:{carrier}'\nadmin: ADMIN\nworkers: 1\n\
-         reverseForwards:\n- {{name: a, listen: '127.0.0.1:{far}', target: {{host: {}, port: {}}}}}\n",
+         reverseForwards:\n- {{name: a, listen: '127.0.0.1:{far}', targets: [{{host: {}, port: {}}}]}}\n",
         target.ip(),
         target.port()
     ))
@@ -738,7 +738,7 @@ fn an_entry_has_an_sshd_listen() {
     let far = free_port();
     let gate = Gate::with_file(&format!(
         "role: Entry\nprotocol: SSH\nsecurity: {security}\nconnect:\n- name: far\n  address: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n\
-         reverseForwards:\n- {{name: a, listen: '127.0.0.1:{far}', target: {{host: {}, port: {}}}}}\n",
+         reverseForwards:\n- {{name: a, listen: '127.0.0.1:{far}', targets: [{{host: {}, port: {}}}]}}\n",
         target.ip(),
         target.port()
     ))

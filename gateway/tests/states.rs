@@ -183,7 +183,7 @@ fn dials_count_for_a_fixed_target_and_not_for_one_that_a_client_names() {
         let forward = |name: &str, at: SocketAddr, target: SocketAddr| {
             let port = target.port();
             format!(
-                "- {{name: {name}, listen: '{at}', target: {{host: 127.0.0.1, port: {port}}}}}\n"
+                "- {{name: {name}, listen: '{at}', targets: [{{host: 127.0.0.1, port: {port}}}]}}\n"
             )
         };
         let entry = Gate::with_file(&format!(
@@ -217,7 +217,7 @@ fn the_dials_of_a_reverse_forward_count_on_both_sides() {
     let entry = Gate::with_file(&format!(
         "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nreverseForwards:\n\
          - {{name: back, listen: '127.0.0.1:{listen}', \
-         target: {{host: 127.0.0.1, port: {}}}}}\n",
+         targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         bad.port()
     ))
     .until_ready();

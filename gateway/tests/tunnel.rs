@@ -355,7 +355,7 @@ fn two_workers_carry_many_streams_and_drain_together(protocol: &str) {
     let entry = Gate::with_file(&format!(
         "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          workers: 2\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
-         - {{name: a, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '127.0.0.1:{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         address.port()
     ))
     .until_ready();
@@ -452,7 +452,7 @@ fn a_changed_forward_takes_effect_and_open_streams_stay(protocol: &str) {
         );
         forwards.iter().fold(head, |text, (port, target)| {
             text + &format!(
-                "- {{name: p{port}, listen: '127.0.0.1:{port}', target: {{host: {}, port: {}}}}}\n",
+                "- {{name: p{port}, listen: '127.0.0.1:{port}', targets: [{{host: {}, port: {}}}]}}\n",
                 target.ip(),
                 target.port()
             )
@@ -515,7 +515,7 @@ fn sigterm_takes_no_new_streams_and_waits_for_the_open_ones(protocol: &str) {
     let entry = Gate::with_file(&format!(
         "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
-         - {{name: a, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '127.0.0.1:{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         address.port()
     ))
     .until_ready();

@@ -343,7 +343,7 @@ mod tests {
         let none = "security: {mode: None}\n";
         let ssh = "security: {mode: SSH}\n";
         let forward = |target: &str| {
-            format!("forwards: [{{name: a, listen: '127.0.0.1:1', target: {{{target}}}}}]\n")
+            format!("forwards: [{{name: a, listen: '127.0.0.1:1', targets: [{{{target}}}]}}]\n")
         };
         let web = "host: web, port: 80";
         for (rest, field) in [
@@ -372,7 +372,11 @@ mod tests {
                 "reverseForwards[0].listen",
             ),
         ] {
-            let error = Config::from_yaml(&format!("{entry}{rest}")).unwrap_err();
+            let names = match rest.contains(MUTUAL_TLS) {
+                true => "  certificateNames: [p]\n",
+                false => "",
+            };
+            let error = Config::from_yaml(&format!("{entry}{names}{rest}")).unwrap_err();
             assert!(error.to_string().contains(field), "{rest}: {error}");
         }
         for protocol in ["HTTP2", "HBONE"] {
@@ -392,7 +396,7 @@ mod tests {
         "security: {mode: Certificates, certificate: /a, key: /b, ca: /c}\n";
 
     fn assert_runs_on_udp(protocol: &str) {
-        let web = "forwards: [{name: a, listen: '127.0.0.1:1', target: {host: web, port: 80}}]\n";
+        let web = "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
         let config =
             |rest: &str| Config::from_yaml(&format!("protocol: {protocol}\n{MUTUAL_TLS}{rest}"));
         let entry = format!(
@@ -409,7 +413,7 @@ mod tests {
             (format!("{entry}proxy: 'http://proxy:3128'\n"), "proxy"),
             (entry.replace("near:2", "unix:/a"), "connect"),
             (
-                "role: Entry\nconnect: [{name: far, command: [ssh, far]}]\n".to_owned(),
+                "role: Entry\nconnect: [{name: far, command: [ssh, far], certificateNames: [p]}]\n".to_owned(),
                 "connect[0].command",
             ),
             ("role: Exit\nlisten: unix:/a\n".to_owned(), "listen"),

@@ -129,7 +129,7 @@ impl ForwardArgs {
         let forward = |typed: Aimed| Forward {
             name: typed.listen.clone(),
             listen: typed.listen,
-            target: typed.target,
+            targets: vec![typed.target],
             proxy_protocol,
             priority: typed.priority,
             limits,
@@ -137,7 +137,7 @@ impl ForwardArgs {
         let reverse = |typed: Aimed| ReverseForward {
             name: format!("reverse {}", typed.listen),
             listen: typed.listen,
-            target: typed.target,
+            targets: vec![typed.target],
             priority: typed.priority,
             limits,
         };
@@ -145,7 +145,7 @@ impl ForwardArgs {
             name: typed.listen.clone(),
             protocol,
             listen: typed.listen,
-            fallback_target: typed.target,
+            fallback_targets: typed.target.into_iter().collect(),
             users_file: None,
             user: user.clone().filter(|_| protocol.asks()),
             password_file: password_file.clone().filter(|_| protocol.asks()),

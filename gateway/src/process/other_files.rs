@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(state().await, Some(expected));
         // A forward that the configuration no longer has leaves no state behind.
         sender.send_replace(yaml(
-            "forwards: [{name: web, listen: '127.0.0.1:1', target: {host: a, port: 1}}]",
+            "forwards: [{name: web, listen: '127.0.0.1:1', targets: [{host: a, port: 1}]}]",
         ));
         assert_eq!(state().await, None);
     }

@@ -81,7 +81,7 @@ pub fn entry(
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let gate = Gate::with_file(&format!(
         "role: Entry\nprotocol: {protocol}\nsecurity: {security}\nconnect:\n- name: far\n  address: '{connect}'\nadmin: ADMIN\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         to.port()
     ));
     (gate, forward)

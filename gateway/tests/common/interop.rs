@@ -76,7 +76,7 @@ pub fn entry(
     let gate = Gate::with_file(&format!(
         "role: Entry\nprotocol: {protocol}\nsecurity: {security}\nconnect:\n- name: far\n  address: '{exit}'\nadmin: ADMIN\n\
          workers: 1\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: {}, port: {}}}]}}\n",
         target.ip(),
         target.port()
     ));

@@ -60,58 +60,22 @@ fn streams_go_to_the_next_order_within_seconds_and_return_without_a_loss() {
 #[test]
 fn streams_that_resume_at_the_lowest_order_are_not_lost_while_others_use_the_next_one() {
     let (listener, target) = target();
-    let [near, first, second, forward] = [(); 4].map(|()| local(free_port()));
+    let [first, second, forward] = [(); 3].map(|()| local(free_port()));
     let [_at_first, at_second] = [first, second].map(|at| exit(at, target).until_ready());
-    let path = Path::new(near, first);
-    let connect = exits(&[(&near, 0), (&second, 1)]);
+    let path = common::path::Path::to(first);
+    let connect = exits(&[(&path.address, 0), (&second, 1)]);
     let entry = entry(&connect, forward, target).until_ready();
     let mut early = Stream::open(forward, &listener);
-    path.cut(true);
+    path.lets(false);
+    path.cut_all();
     let since = Instant::now();
     let mut late = Stream::open(forward, &listener);
     assert!(since.elapsed() < FAIL_OVER_MAX, "{:?}", since.elapsed());
     assert_eq!(open_streams(&at_second), 1);
-    path.cut(false);
+    path.lets(true);
     until_active(&entry, &["a"]);
     early.exchange();
     late.exchange();
-}
-
-/// Passes connections on, until it is cut.
-struct Path(std::sync::Arc<std::sync::Mutex<(bool, Vec<TcpStream>)>>);
-
-impl Path {
-    fn new(from: SocketAddr, to: SocketAddr) -> Self {
-        let state = std::sync::Arc::new(std::sync::Mutex::new((false, Vec::new())));
-        let listener = TcpListener::bind(from).unwrap();
-        let shared = std::sync::Arc::clone(&state);
-        std::thread::spawn(move || {
-            for near in listener.incoming().map_while(Result::ok) {
-                let mut state = shared.lock().unwrap();
-                let Some(far) = (!state.0).then(|| TcpStream::connect(to).unwrap()) else {
-                    continue;
-                };
-                for (mut from, mut to) in [(&near, &far), (&far, &near)]
-                    .map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap()))
-                {
-                    std::thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(Shutdown::Both);
-                    });
-                }
-                state.1.extend([near, far]);
-            }
-        });
-        Self(state)
-    }
-
-    fn cut(&self, cut: bool) {
-        let mut state = self.0.lock().unwrap();
-        state.0 = cut;
-        for end in state.1.drain(..) {
-            let _ = end.shutdown(Shutdown::Both);
-        }
-    }
 }
 
 #[test]
@@ -158,7 +122,7 @@ fn the_keys_of_one_exit_are_not_accepted_for_another() {
          connect:\n\
          - {{name: one, address: '{first}', publicKeys: [{second_key}]}}\n\
          - {{name: other, address: '{second}', order: 1, publicKeys: [{second_key}]}}\n\
-         forwards:\n- {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         forwards:\n- {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         target.port()
     ))
     .until_ready();

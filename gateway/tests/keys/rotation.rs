@@ -56,7 +56,7 @@ fn both_ends_change_their_keys_one_after_the_other_and_a_stream_loses_nothing() 
         let keys = keys.join(", ");
         format!(
             "role: Entry\nsecurity: {security}}}\nconnect:\n- name: far\n  address: '{carrier}'\n  publicKeys: [{keys}]\nadmin: ADMIN\nworkers: 1\n\
-             forwards: [{{name: web, listen: '127.0.0.1:{port}', target: {{host: 127.0.0.1, port: {}}}}}]\n",
+             forwards: [{{name: web, listen: '127.0.0.1:{port}', targets: [{{host: 127.0.0.1, port: {}}}]}}]\n",
             target.port()
         )
     };

@@ -1,6 +1,7 @@
 //! Reads from a client until it has specified its target, and closes connections that do not
 //! specify a target in time.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -42,8 +43,8 @@ pub(crate) const IDLE_TIME: Duration = Duration::from_secs(60);
 pub(crate) struct IngressProtocol {
     /// `None`: clients do not name targets.
     protocol: Option<ProxyListen>,
-    /// The default target, as a URL.
-    target: Option<Rc<str>>,
+    /// The default targets, as URLs, in the order in which they are dialled.
+    targets: Rc<[Rc<str>]>,
     users: Option<Rc<Users>>,
     proxy: ProxyProtocol,
 }
@@ -71,7 +72,7 @@ impl IngressProtocol {
     pub(crate) fn of(forward: &Listener) -> Result<Self, UsersError> {
         Ok(Self {
             protocol: forward.protocol,
-            target: forward.target.as_ref().map(url_of),
+            targets: forward.targets.iter().map(url_of).collect(),
             users: forward.auth.as_ref().map(Users::new).transpose()?,
             proxy: forward.proxy_protocol,
         })
@@ -86,7 +87,16 @@ impl IngressProtocol {
     /// The target of a forward that reads nothing from its clients before it opens a stream.
     pub(crate) fn straight(&self) -> Option<&Rc<str>> {
         let asks = self.protocol.is_some() || self.proxy.accepts();
-        self.target.as_ref().filter(|_| !asks)
+        self.targets.first().filter(|_| !asks)
+    }
+
+    /// The targets that follow `url`, if `url` is the listener's own first target and not one that a
+    /// client has named.
+    pub(crate) fn further(&self, url: &Rc<str>) -> VecDeque<Rc<str>> {
+        match self.targets.split_first() {
+            Some((first, further)) if Rc::ptr_eq(first, url) => further.iter().cloned().collect(),
+            _ => VecDeque::new(),
+        }
     }
 
     /// The source address in the PROXY header to the target: the address in the client's PROXY
@@ -151,7 +161,7 @@ impl IngressProtocol {
     }
 
     fn dialogue(&self, socket: &LocalSocket) -> Result<Dialogue, Rejection> {
-        let target = || self.target.clone();
+        let target = || self.targets.first().cloned();
         Ok(match self.protocol {
             None => Dialogue::None {
                 url: target().unwrap_or_default(),

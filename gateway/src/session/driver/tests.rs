@@ -324,6 +324,7 @@ async fn connection(local: Local) -> (Connection, TcpStream) {
         socket: Box::new(LocalSocket::from(socket)),
         answer: Answer::None,
         source: None,
+        has_next: false,
         local,
         early: Vec::new(),
     };
@@ -601,6 +602,7 @@ async fn a_panic_ends_its_session_and_nothing_else() {
             socket: Box::new(LocalSocket::from(socket)),
             answer: Answer::None,
             source: None,
+            has_next: false,
             local: Local::Target {
                 target: "tcp://x:1".to_owned(),
                 address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),

@@ -217,8 +217,8 @@ fn networks_of_the_exits_side_are_no_rules_for_protected_addresses() {
 #[test]
 fn an_entry_denies_its_own_listeners_and_the_protected_addresses_and_nothing_more() {
     let forwards = "proxies: [{name: a, listen: '0.0.0.0:1080', protocol: SOCKS5}, {name: b, listen: '10.8.0.2:3128', protocol: HTTP}]\n\
-         forwards: [{name: c, listen: 127.0.0.1:5432, target: {host: db, port: 5432}}]\n\
-         reverseForwards: [{name: d, listen: '0.0.0.0:2222', target: {host: 127.0.0.1, port: 22}}]";
+         forwards: [{name: c, listen: 127.0.0.1:5432, targets: [{host: db, port: 5432}]}]\n\
+         reverseForwards: [{name: d, listen: '0.0.0.0:2222', targets: [{host: 127.0.0.1, port: 22}]}]";
     let entry = Gateway::of(Side::Dials, forwards, "mtu: 1500");
     let takes =
         |destination, port| entry.takes_from("", &packet(TCP, (SERVER, 5000), (destination, port)));
