@@ -14,7 +14,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::duration::Duration;
-use crate::object::Kind;
+pub use crate::object::Kind;
 use crate::output::{ColorChoice, Format};
 pub use connect::{ConnectArgs, GateArgs};
 use examples::EXAMPLES;

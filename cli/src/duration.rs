@@ -87,7 +87,18 @@ mod tests {
             assert_eq!(duration.as_std(), StdDuration::from_millis(milliseconds));
             assert_eq!(duration.to_string(), shown);
         }
-        for text in ["", "5", "s", "1.5s", "-1s", "1 s", "1d", "100000s", "1s1s1s1s1s", "1µs"] {
+        for text in [
+            "",
+            "5",
+            "s",
+            "1.5s",
+            "-1s",
+            "1 s",
+            "1d",
+            "100000s",
+            "1s1s1s1s1s",
+            "1µs",
+        ] {
             let error = text.parse::<Duration>().unwrap_err();
             assert!(error.contains("such as 50ms"), "{text}: {error}");
         }

@@ -11,9 +11,9 @@ mod service;
 
 use anyhow::anyhow;
 use k8s_openapi::api::core::v1::Service;
+use kube::Api;
 use kube::api::ObjectMeta;
-use kube::{Api, ResourceExt};
-use muxtunnel_crds::{condition, condition};
+use muxtunnel_crds::condition;
 use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -324,12 +324,7 @@ impl Link<'_> {
             message,
             format!(
                 "exit {}",
-                last(
-                    &self.far,
-                    &self.exit,
-                    exit.as_ref(),
-                    condition::READY
-                )
+                last(&self.far, &self.exit, exit.as_ref(), condition::READY)
             ),
             format!(
                 "peer {}",

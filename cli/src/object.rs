@@ -15,8 +15,8 @@ use kube::api::{ApiResource, ListParams, Object, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    Bottleneck, CarrierStatus, ConnectStatus, Endpoint, GatewayStatus, HostPort, KeyStatus, MuxPeer,
-    MuxPeerStatus, NetworkStatus, ServiceStatus, SysctlStatus, readable,
+    Bottleneck, CarrierStatus, ConnectStatus, Endpoint, GatewayStatus, HostPort, KeyStatus,
+    MuxPeer, MuxPeerStatus, NetworkStatus, ServiceStatus, SysctlStatus, readable,
 };
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};

@@ -134,19 +134,31 @@ async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<Sta
                 notes.tell(format!("objects of the kind {kind} are not shown: {why}"));
                 continue;
             }
-            objects => objects.map_err(|error| failed(&format!("cannot list {}", kind.plural()), error))?,
+            objects => {
+                objects.map_err(|error| failed(&format!("cannot list {}", kind.plural()), error))?
+            }
         };
         let unreadable = objects.iter().filter_map(object::unreadable);
         unreadable.for_each(|note| notes.tell(note));
-        items.extend(objects.iter().map(|object| View::new(kind, object, &[], None)));
+        items.extend(
+            objects
+                .iter()
+                .map(|object| View::new(kind, object, &[], None)),
+        );
     }
     if items.is_empty() {
         let place = namespace.map_or("any namespace".to_owned(), |name| {
             format!("namespace {name}")
         });
-        notes.tell(format!("there are no tunnels, exits and rendezvous in {place}"));
+        notes.tell(format!(
+            "there are no tunnels, exits and rendezvous in {place}"
+        ));
     }
-    Ok(StatusList::new(items, args.all_namespaces, Timestamp::now()))
+    Ok(StatusList::new(
+        items,
+        args.all_namespaces,
+        Timestamp::now(),
+    ))
 }
 
 /// An object with its last Events and its peers. If Events cannot be read, prints a note and returns

@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_contract::labels::{KIND, OWNER as NAME};
+use muxtunnel_contract::labels::{OWNER_KIND, OWNER_NAME};
 use muxtunnel_contract::sysctls::{QUIC_BUFFER_BYTES, RMEM_MAX, WMEM_MAX};
 
 use super::Finding;
@@ -103,7 +103,11 @@ impl Owner {
 
     /// The selector of the object's children.
     pub(super) fn selector(&self) -> String {
-        format!("{KIND}={},{NAME}={}", self.kind.name(), self.name)
+        format!(
+            "{OWNER_KIND}={},{OWNER_NAME}={}",
+            self.kind.name(),
+            self.name
+        )
     }
 
     /// The arguments of kubectl that select the object's children.
@@ -119,11 +123,7 @@ impl Owner {
 }
 
 /// The command that fixes a condition of an object, or shows why it is not true.
-pub(super) fn condition(
-    reason: &str,
-    owner: &Owner,
-    operators: Option<&[Deployment]>,
-) -> String {
+pub(super) fn condition(reason: &str, owner: &Owner, operators: Option<&[Deployment]>) -> String {
     let namespace = &owner.namespace;
     let describe = format!("kubectl describe {}", owner.place());
     let Some(code) = Code::from_reason(reason) else {
@@ -286,7 +286,7 @@ mod tests {
             .map(|code| code.reason())
             .chain(["OfTomorrow"])
         {
-            let fix = condition(reason, "shop", "web", Some(&[]));
+            let fix = condition(reason, &owner(), Some(&[]));
             assert!(
                 fix.starts_with("kubectl ") || fix.starts_with("helm "),
                 "{reason}: {fix}"

@@ -1,7 +1,7 @@
 //! Checks whether the buffers of UDP sockets suffice for carriers that run over UDP. The
 //! node limits these buffers, and no pod can change the limit.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;

@@ -69,7 +69,10 @@ mod tests {
     fn kinds_have_the_names_of_kubectl() {
         for kind in Kind::ALL {
             let resource = kind.resource();
-            assert_eq!((resource.kind.as_str(), resource.plural.as_str()), (kind.name(), kind.plural()));
+            assert_eq!(
+                (resource.kind.as_str(), resource.plural.as_str()),
+                (kind.name(), kind.plural())
+            );
             let full = format!("{}.{}", kind.plural(), resource.group);
             for name in [kind.name(), kind.plural(), &full] {
                 assert_eq!(Kind::named(name), Some(kind), "{name}");

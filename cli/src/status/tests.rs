@@ -26,7 +26,12 @@ fn fixture(name: &str) -> Value {
 fn view(name: &str, events: &[Event], context: Option<&str>) -> View {
     let object = fixture(name);
     let kind = Kind::named(object["kind"].as_str().unwrap()).unwrap();
-    View::new(kind, &serde_json::from_value(object).unwrap(), events, context)
+    View::new(
+        kind,
+        &serde_json::from_value(object).unwrap(),
+        events,
+        context,
+    )
 }
 
 fn events() -> Vec<Event> {

@@ -214,7 +214,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         check_datagrams(config)?;
     }
     let has_its_security = match config.protocol {
-        Protocol::Hbone => matches!(config.security, Security::Certificates(_) | Security::None {}),
+        Protocol::Hbone => matches!(
+            config.security,
+            Security::Certificates(_) | Security::None {}
+        ),
         Protocol::Quic | Protocol::Http3 => matches!(
             config.security,
             Security::PublicKeys(_) | Security::Certificates(_) | Security::ServerTls(_)
@@ -392,8 +395,7 @@ mod tests {
         }
     }
 
-    const MUTUAL_TLS: &str =
-        "security: {mode: Certificates, certificate: /a, key: /b, ca: /c}\n";
+    const MUTUAL_TLS: &str = "security: {mode: Certificates, certificate: /a, key: /b, ca: /c}\n";
 
     fn assert_runs_on_udp(protocol: &str) {
         let web = "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
@@ -423,8 +425,10 @@ mod tests {
                 "trustedProxies",
             ),
             (
-                format!("{entry}rendezvous: {{name: site, secretFile: /secret}}\n")
-                    .replace("- {name: near, address: 'near:2', certificateNames: [p]}\n", ""),
+                format!("{entry}rendezvous: {{name: site, secretFile: /secret}}\n").replace(
+                    "- {name: near, address: 'near:2', certificateNames: [p]}\n",
+                    "",
+                ),
                 "rendezvous",
             ),
         ] {

@@ -919,7 +919,9 @@ fn what_cannot_listen_for_its_peer_says_so() {
 #[test]
 fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
     let leaf = "rendezvous: {name: db, secretFile: /s}\n";
-    let exit = format!("role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: meet:64004\n{leaf}");
+    let exit = format!(
+        "role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: meet:64004\n{leaf}"
+    );
     let meet = EXIT.replace("Exit", "Rendezvous");
     let rendezvous = format!("{meet}secretsFile: /s\n");
     let entry = format!("{ENTRY}{leaf}");

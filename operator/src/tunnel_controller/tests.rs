@@ -14,6 +14,7 @@ mod kinds;
 mod paused;
 mod peers;
 mod probe;
+mod progress;
 mod reconcile;
 mod refresh;
 mod refusals;

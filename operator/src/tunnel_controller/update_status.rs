@@ -34,7 +34,7 @@ use serde_json::json;
 
 pub use super::error::UpdateStatusError;
 use super::hindrance::Hindrance;
-use super::object::Object;
+use super::object::{Object, of_each};
 use super::publish::Outcome;
 use crate::caches::{Cached, Cluster};
 use crate::clock::Now;
@@ -90,19 +90,8 @@ pub async fn update_status(
         let said = bottleneck::bottleneck(seen, shown);
         *new = debounce.bottlenecks.settle(&uid, old, said, now.instant);
     }
-    match (object, &new) {
-        (Object::Tunnel(object), Status::Tunnel(new)) if object.status.as_ref() != Some(new) => {
-            write(cluster, &**object, new).await?;
-        }
-        (Object::Exit(object), Status::Exit(new)) if object.status.as_ref() != Some(new) => {
-            write(cluster, &**object, new).await?;
-        }
-        (Object::Rendezvous(object), Status::Rendezvous(new))
-            if object.status.as_ref() != Some(new) =>
-        {
-            write(cluster, &**object, new).await?;
-        }
-        _ => {}
+    if new != Status::of(object) {
+        of_each!(object, object => write(cluster, &**object, &new).await?);
     }
     Ok(new)
 }
@@ -193,9 +182,9 @@ fn hindered(hindrance: &Hindrance, old: &[Condition]) -> Vec<Verdict> {
                 _ => no(condition::ACCEPTED),
             };
             verdicts.push(accepted);
-            let observed = ORDER.into_iter().filter(|type_| {
-                is_known(type_) || *type_ == condition::AVAILABLE
-            });
+            let observed = ORDER
+                .into_iter()
+                .filter(|type_| is_known(type_) || *type_ == condition::AVAILABLE);
             let written: Vec<_> = verdicts.iter().map(|verdict| verdict.type_).collect();
             let observed = observed.filter(|type_| {
                 let of_progress = [condition::RECONCILING, condition::STALLED];

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use muxtunnel_crds as crds;
 use muxtunnel_crds::{NetworkEnd, NetworkForwarding, NetworkRule, Protocol};
 use muxtunnel_gateway_config::{
-    Cidr, HostPattern, MTU_DEFAULT, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, Rule,
-    check_network_dns, check_network_pool,
+    Cidr, MTU_DEFAULT, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, Rule, check_network_dns,
+    check_network_pool,
 };
 
-use super::{JudgedPeer, rules};
+use super::JudgedPeer;
 use crate::tunnel_controller::object::Object;
 
 /// The networks of both ends, and the interfaces of their gateways.
@@ -143,7 +143,10 @@ impl ValidatedNetwork {
             queues: asked.queues.unwrap_or(1),
             peers: Vec::new(),
             pools: Vec::new(),
-            dns: asked.dns.map(|dns| self::dns(dns, &exit.cidrs)).transpose()?,
+            dns: asked
+                .dns
+                .map(|dns| self::dns(dns, &exit.cidrs))
+                .transpose()?,
             peers_reach_each_other: false,
             allow: rules("network.allow", asked.allow)?,
             deny: rules("network.deny", asked.deny)?,
@@ -214,16 +217,14 @@ fn addresses(field: &str, asked: &[String], within: &[Cidr]) -> Result<Vec<IpAdd
 
 fn rules(field: &str, asked: &[NetworkRule]) -> Result<Vec<Rule>, String> {
     let numbered = asked.iter().enumerate();
-    let rule = numbered.map(|(index, rule)| {
-        let wrong = |problem: String| format!("{field}[{index}]: {problem}");
-        let cidr = rule.cidr.as_ref().map(|text| text.parse::<Cidr>());
-        let cidr = cidr.transpose();
-        let cidr = cidr.map_err(|problem| wrong(problem.to_string()))?;
-        Ok(Rule {
-            host: cidr.map_or(HostPattern::Any, HostPattern::Network),
-            ports: rules::ports(rule.port, rule.end_port).map_err(wrong)?,
-            peer: None,
-        })
+    let rule = numbered.map(|(index, asked)| {
+        let rule = Rule::try_from(&crds::Rule {
+            host: asked.cidr.is_none().then(|| "*".to_owned()),
+            cidr: asked.cidr.clone(),
+            port: asked.port,
+            end_port: asked.end_port,
+        });
+        rule.map_err(|problem| format!("{field}[{index}]: {problem}"))
     });
     rule.collect()
 }

@@ -113,7 +113,7 @@ fn resources(object: &Value) -> Option<Resources> {
             // A Job per placement, one after another.
             for _ in End::ALL {
                 let tried = build(&valid, &settings()).ok()?.probe_jobs;
-                valid.probes = tried.iter().map(passed).collect();
+                valid.pods.probes = tried.iter().map(passed).collect();
             }
             build(&valid, &settings()).ok()
         }
