@@ -5,12 +5,17 @@ use muxtunnel_gateway_config::{CongestionControl, Pool, Protocol, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::patterns;
+use crate::{patterns, rules};
 
 /// The connections between the gateways. The other end must have the same `protocol`, `transport`
 /// and `webSocket`.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::pool_has_several(),
+    validation = rules::resume_is_possible(),
+    validation = rules::pool_needs_resume(),
+)]
 pub struct Carrier {
     /// Protocol, transport and congestion control.
     #[serde(flatten)]
@@ -30,6 +35,11 @@ pub struct Carrier {
 /// `webSocket`.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::transport_of_protocol(),
+    validation = rules::web_socket_of_transport(),
+    validation = rules::kcp_controls_congestion(),
+)]
 pub struct ExitCarrier {
     /// The mux protocol on the carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP
     /// between two MuxTunnel gateways. HTTP2 and HTTP3: a CONNECT request for each stream; the peer

@@ -4,7 +4,7 @@ use kube::KubeSchema;
 use muxtunnel_gateway_config::{Accept, Limits, Priority, ProxyListen, ProxyProtocol};
 use serde::{Deserialize, Serialize};
 
-use crate::{Clients, Target, UsersSecretRef, patterns};
+use crate::{Clients, Target, UsersSecretRef, patterns, rules};
 
 /// A port at which entry gateways listen, and the targets that exit gateways dial.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -86,6 +86,9 @@ pub struct ReverseForward {
 /// A port at which entry gateways listen. Each client names its target, which the exit must allow.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::fallback_of_auto(),
+)]
 pub struct Proxy {
     /// Unique name of the proxy. The port of the Service has the same name.
     #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]

@@ -10,6 +10,9 @@ use crate::{Template, rules};
 /// The gateways of one end.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::replicas_or_autoscaling(),
+)]
 pub struct Gateway {
     /// Number of pods. Not permitted with `autoscaling`. Default: 1 when the Deployment is created.
     /// Later, the operator leaves the number unchanged, so `kubectl scale` or another autoscaler may
@@ -36,6 +39,9 @@ pub struct Gateway {
 /// A HorizontalPodAutoscaler, which sets the number of pods of one end by their CPU usage.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::autoscaling_in_order(),
+)]
 pub struct Autoscaling {
     /// Least number of pods. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,6 +127,9 @@ pub struct Sysctl {
 /// Emulation of a wide-area network between the gateways, for tests.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::jitter_within_delay(),
+)]
 pub struct WanEmulation {
     /// One-way delay in milliseconds. The gateways of an end delay the packets that they send. So the
     /// round-trip time of a MuxTunnel without `connect` grows by twice this value.

@@ -4,7 +4,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::patterns;
+use crate::{patterns, rules};
 
 /// A TUN interface in the pod of each gateway. The interfaces of both ends exchange IP packets,
 /// such as TCP, UDP and ICMP. An init container with NET_ADMIN and MKNOD creates the interface, so
@@ -50,6 +50,10 @@ pub struct Network {
 /// installed with `network.enabled`. A change restarts the gateway.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::network_pool_has_one_queue(),
+    validation = rules::network_pools_of_both_families(),
+)]
 pub struct ExitNetwork {
     /// The exit's end.
     #[serde(flatten)]
@@ -172,6 +176,9 @@ pub struct NetworkDns {
 /// Destinations of packets, by network and port.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::network_ports_in_order(),
+)]
 pub struct NetworkRule {
     /// A network, such as 10.20.0.0/16. Default: every address.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     CarrierLimits, CarrierService, CarrierStatus, Clients, Endpoint, KeySource, KeyStatus,
-    Template, patterns,
+    Template, patterns, rules,
 };
 
 /// A gateway that connects entries and exits which cannot dial each other. The gateway is always one
@@ -24,6 +24,7 @@ use crate::{
     status = "MuxRendezvousStatus",
     derive = "PartialEq",
     doc = "A gateway that connects entries and exits which cannot dial each other. The gateway is always one pod, because two pods would not share the registered keys.",
+    validation = rules::name(),
     printcolumn(
         name = "Ready",
         type_ = "string",

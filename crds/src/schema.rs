@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{MuxBenchmark, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
 
@@ -38,21 +38,35 @@ impl std::fmt::Display for SchemaError {
 /// If a generated schema is not JSON of the expected shape. A test shows that this does not happen.
 pub fn definitions() -> Result<Vec<(&'static str, CustomResourceDefinition)>, SchemaError> {
     Ok(vec![
-        ("muxtunnels.yaml", finished(MuxTunnel::crd())?),
-        ("muxexits.yaml", finished(MuxExit::crd())?),
-        ("muxpeers.yaml", finished(MuxPeer::crd())?),
-        ("muxrendezvous.yaml", finished(MuxRendezvous::crd())?),
-        ("muxbenchmarks.yaml", finished(MuxBenchmark::crd())?),
-        ("muxgrants.yaml", finished(MuxGrant::crd())?),
+        ("muxtunnels.yaml", finished(MuxTunnel::crd(), 40)?),
+        ("muxexits.yaml", finished(MuxExit::crd(), 40)?),
+        ("muxpeers.yaml", finished(MuxPeer::crd(), 63)?),
+        ("muxrendezvous.yaml", finished(MuxRendezvous::crd(), 40)?),
+        ("muxbenchmarks.yaml", finished(MuxBenchmark::crd(), 28)?),
+        ("muxgrants.yaml", finished(MuxGrant::crd(), 253)?),
     ])
 }
 
-fn finished(definition: CustomResourceDefinition) -> Result<CustomResourceDefinition, SchemaError> {
+/// `name_max`: the greatest length of the names of objects. Children have longer names. The API
+/// server also needs the bound to estimate the cost of rules that read the name.
+fn finished(
+    definition: CustomResourceDefinition,
+    name_max: usize,
+) -> Result<CustomResourceDefinition, SchemaError> {
     let mut value = serde_json::to_value(definition).map_err(SchemaError)?;
     let versions = value.pointer_mut("/spec/versions");
     for version in versions.and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
             tidy(schema, false);
+            schema["properties"]["apiVersion"] = json!({"type": "string"});
+            schema["properties"]["kind"] = json!({"type": "string"});
+            schema["properties"]["metadata"] = json!({
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "maxLength": name_max},
+                    "generateName": {"type": "string"},
+                },
+            });
         }
     }
     serde_json::from_value(value).map_err(SchemaError)

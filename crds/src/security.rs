@@ -4,11 +4,14 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{IssuerRef, SecretRef, patterns};
+use crate::{IssuerRef, SecretRef, patterns, rules};
 
 /// Security of carriers. Both ends must have the same mode.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::certificates_of_mode(),
+)]
 pub struct Security {
     /// PublicKeys: TLS 1.3 with the public keys of both ends (RFC 7250). The operator creates the
     /// keys. Certificates: TLS 1.3 with a certificate at both ends. None: no encryption and no
@@ -23,6 +26,9 @@ pub struct Security {
 /// Security of the carriers of an exit. Both ends must have the same mode.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::certificates_of_mode(),
+)]
 pub struct ExitSecurity {
     /// PublicKeys: TLS 1.3 with the public keys of both ends (RFC 7250). The operator creates the
     /// exit's key. Certificates: TLS 1.3 with a certificate at both ends. None: no encryption and no
@@ -49,6 +55,10 @@ pub enum SecurityMode {
 /// The certificates of the gateways, and the names that each end accepts.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::certificate_names_needed("entry"),
+    validation = rules::certificate_names_needed("exit"),
+)]
 pub struct Certificates {
     /// The certificate of the entry gateways.
     pub entry: CertificateSource,
@@ -71,6 +81,9 @@ pub struct Certificates {
 /// The source of a certificate: exactly one of `secretRef` and `issuerRef`.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::certificate_source(),
+)]
 pub struct CertificateSource {
     /// The Secret with `tls.crt`, `tls.key` and `ca.crt`, as cert-manager writes them. A changed
     /// certificate applies to new carriers.

@@ -3,11 +3,14 @@
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ServiceRef, patterns};
+use crate::{ServiceRef, patterns, rules};
 
 /// A target: exactly one of `serviceRef` and `host`, and a port.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::target_exactly_one(),
+)]
 pub struct Target {
     /// A Service of the object's namespace, or of a namespace that permits the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -26,8 +26,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use muxtunnel_gateway_config::{
-    Cidr, Config, Connect, HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT, LISTEN_STDIO,
-    LIVENESS_SECONDS_DEFAULT, Leaf, Limits, ListenRule, Policy, Pool, Role, Rule, STREAMS_DEFAULT,
+    Cidr, Config, Connect, GatewayLimits, LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, Leaf, ListenRule,
+    Pool, Role, Rule, STREAMS_DEFAULT, Transport,
 };
 
 use crate::base::log::Format;
@@ -193,11 +193,12 @@ struct RendezvousArgs {
 #[derive(Debug, Args)]
 struct Common {
     /// Mux protocol. Both ends must have the same protocol.
-    #[arg(long, value_enum, default_value = "native")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "Native")]
     protocol: ProtocolArg,
-    /// Transport of the carriers. Both ends must have the same transport.
-    #[arg(long, value_enum, default_value = "tcp")]
-    transport: TransportArg,
+    /// Transport of the carriers. Both ends must have the same transport. [default: WebSocket with a
+    /// ws:// or wss:// address, otherwise TCP]
+    #[arg(long, value_enum, ignore_case = true)]
+    transport: Option<TransportArg>,
     #[command(flatten)]
     security: SecurityArgs,
     /// Serve /healthz, /readyz, /metrics and /status on this address.
@@ -210,7 +211,7 @@ struct Common {
     #[command(flatten)]
     network: NetworkArgs,
     /// Congestion control of the carriers.
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "Auto")]
     congestion_control: CongestionControlArg,
     /// Probe a carrier after this number of seconds without a byte of the peer, 5..=300. Devices on
     /// the path then do not cut a silent carrier, and a peer that has vanished is noticed.
@@ -226,18 +227,19 @@ struct Common {
     /// --connect-command and --stdio: one].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
-    /// Reset a stream after this number of seconds without a byte in either direction; 0: never.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    idle_timeout: u32,
+    /// Reset a stream after this number of seconds without a byte in either direction; 0: never
+    /// [default: 0].
+    #[arg(long, value_name = "SECONDS")]
+    idle_timeout: Option<u32>,
     /// Reset a stream with one closed direction after this number of seconds without a byte; 0:
-    /// never.
-    #[arg(long, value_name = "SECONDS", default_value_t = HALF_OPEN_SECONDS_DEFAULT)]
-    half_open_timeout: u32,
+    /// never [default: 3600].
+    #[arg(long, value_name = "SECONDS")]
+    half_open_timeout: Option<u32>,
     /// Probe a client or target over TCP after this number of seconds of silence, 0..=7200, and
-    /// reset its stream if it does not answer in as much time again; 0: never.
-    #[arg(long, value_name = "SECONDS", default_value_t = KEEPALIVE_SECONDS_DEFAULT)]
-    keepalive: u32,
-    /// With protocol native: end each stream when its carrier ends, and retain no sent payload. If
+    /// reset its stream if it does not answer in as much time again; 0: never [default: 60].
+    #[arg(long, value_name = "SECONDS")]
+    keepalive: Option<u32>,
+    /// With protocol Native: end each stream when its carrier ends, and retain no sent payload. If
     /// one end has this flag, the flag applies to both ends.
     #[arg(long)]
     no_resume: bool,
@@ -335,8 +337,8 @@ struct EntryArgs {
     /// and later accept up to 65535.
     #[arg(long, value_name = "BYTES")]
     packet_bytes: Option<u16>,
-    /// Carriers of each session, 1 to 16; with protocol jmux only 1 [default: 1..4, but 1 with
-    /// --transport kcp or auto, with --connect-command, and with protocol native and --no-resume].
+    /// Carriers of each session, 1 to 16; with protocol JMUX only 1 [default: 1..4, but 1 with
+    /// --transport KCP or Auto, with --connect-command, and with protocol Native and --no-resume].
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_pool)]
     carriers: Option<Pool>,
 }
@@ -379,6 +381,7 @@ impl Cli {
             Command::Tun(tun) => return Ok(Task::Tun(tun)),
             Command::Run { config, .. } => Source::File(config),
             Command::Exit(args) => {
+                let typed = args.common.transport;
                 let base = base(Role::Exit, args.common, args.network_rules, args.stdio)?;
                 let (listen, mut web_socket) = address::parse_option(args.listen, &base.security)?;
                 match &mut web_socket {
@@ -392,27 +395,26 @@ impl Cli {
                 Source::Flags(Box::new(Config {
                     listen,
                     trusted_proxies: args.trusted_proxy,
+                    transport: transport(typed, web_socket.is_some()),
                     web_socket,
                     rendezvous: args.leaf.leaf(),
                     connect: args.leaf.meeting().into_iter().collect(),
                     allow: args.allow,
-                    policy: Policy {
-                        deny: args.deny,
-                        nat64_prefixes: args.nat64_prefix,
-                        ..Policy::default()
-                    },
+                    deny: args.deny,
+                    nat64_prefixes: args.nat64_prefix,
                     allow_listen: args.allow_listen,
                     limits: args.carriers.within(base.limits),
                     ..base
                 }))
             }
             Command::Entry(mut args) => {
-                let forwards = args.forwards.forwards();
+                let listeners = args.forwards.listeners();
                 let peers = args.common.security.take_peers();
                 let command = args.connect_command.map(|words| words.0);
                 let rules = NetworkRules::default();
+                let typed = args.common.transport;
                 let base = base(Role::Entry, args.common, rules, command.is_some())?;
-                if forwards.is_empty() && base.network.is_none() {
+                if listeners.is_empty() && base.network.is_none() {
                     return Err(NOTHING_ENTERS.to_owned());
                 }
                 let (mut connect, web_socket) =
@@ -427,11 +429,14 @@ impl Cli {
                     connect.push(exit);
                 }
                 Source::Flags(Box::new(Config {
-                    forwards,
+                    forwards: listeners.forwards,
+                    reverse_forwards: listeners.reverse_forwards,
+                    proxies: listeners.proxies,
                     packet_bytes: args.packet_bytes,
                     pool: args.carriers,
                     rendezvous: args.leaf.leaf(),
                     connect,
+                    transport: transport(typed, web_socket.is_some()),
                     web_socket,
                     ..base
                 }))
@@ -443,11 +448,20 @@ impl Cli {
                 admin: args.admin,
                 admin_hosts: args.admin_host,
                 workers: args.workers,
-                limits: args.carriers.within(Limits::default()),
+                limits: args.carriers.within(GatewayLimits::default()),
                 drain: args.drain.drain(),
                 ..plain(Role::Rendezvous)
             })),
         }))
+    }
+}
+
+/// The transport of the flag `typed`. `upgrades`: whether the address is that of a WebSocket.
+fn transport(typed: Option<TransportArg>, upgrades: bool) -> Transport {
+    match typed {
+        Some(typed) => typed.into(),
+        None if upgrades => Transport::WebSocket,
+        None => Transport::default(),
     }
 }
 
@@ -476,7 +490,10 @@ fn parse_command(text: &str) -> Result<Words, String> {
 fn parse_pool(text: &str) -> Result<Pool, String> {
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     match (min.parse(), max.parse()) {
-        (Ok(min), Ok(max)) => Ok(Pool { min, max }),
+        (Ok(min), Ok(max)) => Ok(Pool {
+            min,
+            max: Some(max),
+        }),
         _ => Err("expected a number or MIN..MAX, such as 4 or 1..4".to_owned()),
     }
 }

@@ -219,9 +219,8 @@ fn telemetry(
 
 /// Checks that no other process uses a port that the workers will share.
 fn check_ports(config: &Config) -> Result<(), ListenError> {
-    let here = |forward: &&config::Forward| forward.direction == config::Direction::EntryToExit;
-    let forwards = config.forwards.iter().filter(here);
-    let ports = forwards.map(|forward| &forward.listen);
+    let forwards = config.forwards.iter().map(|forward| &forward.listen);
+    let ports = forwards.chain(config.proxies.iter().map(|proxy| &proxy.listen));
     // Unix sockets need no check: all workers use one socket, which no other process can share.
     let ports = ports.filter(|address| !address.starts_with(UNIX_PREFIX));
     // The UDP port of QUIC or HTTP/3 needs no check here: `datagram_sockets` checks it.
@@ -231,7 +230,7 @@ fn check_ports(config: &Config) -> Result<(), ListenError> {
         KcpListener::check_free(address).map_err(|error| ListenError::new(address, error))
     };
     let mut carriers = carriers.map(|address| match config.transport {
-        config::Transport::Tcp => check_free(address),
+        config::Transport::Tcp | config::Transport::WebSocket => check_free(address),
         config::Transport::Kcp => check_kcp(address),
         config::Transport::Auto => check_free(address).and_then(|()| check_kcp(address)),
     });

@@ -51,7 +51,7 @@ fn entry_of_aioquic(
     let gate = Gate::with_file(&format!(
         "role: Entry\nprotocol: HTTP3\nsecurity: {{mode: ServerTls, ca: '{}', serverName: {EXIT}}}\n\
          connect:\n- name: far\n  address: '{}'\nadmin: ADMIN\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: {}, port: {}}}]}}\n",
         tls.entry.ca.display(),
         aioquic.address,
         target.ip(),

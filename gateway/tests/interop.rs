@@ -178,11 +178,12 @@ fn jetsocat_comes_as_a_secure_web_socket_that_has_no_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let files = authority::Authority::new().issue(folder.path(), "localhost", 2100);
     let gate = Gate::with_file(&format!(
-        "role: Exit\nprotocol: Jmux\nsecurity: {{mode: ServerTls, certificate: '{}', key: '{}', \
-         allowAnonymous: true}}\nwebSocket: {{path: /jet}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         allow: ['{target}']\n",
+        "role: Exit\nprotocol: JMUX\nsecurity: {{mode: ServerTls, certificate: '{}', key: '{}', \
+         allowAnonymous: true}}\ntransport: WebSocket\nwebSocket: {{path: /jet}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         allow: [{target_rule}]\n",
         files.certificate.display(),
-        files.key.display()
+        files.key.display(),
+        target_rule = common::rule(&target)
     ));
     let jetsocat = Jetsocat::trusting(
         &files.ca,

@@ -27,10 +27,16 @@ use muxtunnel_gateway_config::{KeyRole, key_text};
 /// Each protocol, and the lines of both files that select its transport.
 const WAYS: [(&str, &str); 8] = [
     ("Native", ""),
-    ("Native", "transport: Kcp\n"),
-    ("Native", "webSocket: {path: /carrier}\n"),
-    ("Jmux", ""),
-    ("Jmux", "webSocket: {path: /carrier}\n"),
+    ("Native", "transport: KCP\n"),
+    (
+        "Native",
+        "transport: WebSocket\nwebSocket: {path: /carrier}\n",
+    ),
+    ("JMUX", ""),
+    (
+        "JMUX",
+        "transport: WebSocket\nwebSocket: {path: /carrier}\n",
+    ),
     ("HTTP2", ""),
     ("QUIC", ""),
     ("HTTP3", ""),
@@ -66,7 +72,8 @@ fn exit_file(way: (&str, &str), security: &str, carrier: SocketAddr, allow: Sock
     let (protocol, more) = way;
     format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\n\
-         allow: ['{allow}']\n{more}"
+         allow: [{allow_rule}]\n{more}",
+        allow_rule = common::rule(&allow)
     )
 }
 
@@ -268,10 +275,16 @@ fn the_rules_of_a_peer_narrow_what_the_exit_allows_and_are_reloaded() {
         let text = |rules: &str| {
             let site = format!("{{name: site, publicKeys: [{}]{rules}}}", site_key.entry);
             let security = exit_key.accepts(&[&site, &other_key.entry]);
-            exit_file((protocol, ""), &security, carrier, target)
-                .replace("\nallow: [", &format!("\nallow: ['{barred}', "))
+            exit_file((protocol, ""), &security, carrier, target).replace(
+                "\nallow: [",
+                &format!("\nallow: [{}, ", common::rule(&barred)),
+            )
         };
-        let exit = Gate::with_file(&text(&format!(", allow: ['{target}']"))).until_ready();
+        let exit = Gate::with_file(&text(&format!(
+            ", allow: [{target_rule}]",
+            target_rule = common::rule(&target)
+        )))
+        .until_ready();
         let entries = |key: &Key, to| {
             let security = key.accepts(&[&exit_key.exit]);
             let (gate, forward) = entry_of((protocol, ""), &security, carrier, to);
@@ -288,7 +301,11 @@ fn the_rules_of_a_peer_narrow_what_the_exit_allows_and_are_reloaded() {
         reload(&exit, &text(""));
         let opened = open(site_barred.1, &barred_listener);
         // A rule that denies ends the open stream of the peer alone.
-        exit.rewrite(&text(&format!(", deny: ['{target}', '{barred}']")));
+        exit.rewrite(&text(&format!(
+            ", deny: [{target_rule}, {barred_rule}]",
+            target_rule = common::rule(&target),
+            barred_rule = common::rule(&barred)
+        )));
         assert_reset(&stream.0);
         assert_reset(&stream.1);
         assert_reset(&opened.0);
@@ -327,7 +344,8 @@ fn a_file_of_peers_is_followed_and_names_its_peers() {
         listed.display()
     );
     let exit = format!(
-        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: ['{target},peer=first']\n"
+        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{}]\n",
+        common::rule(format!("{target},peer=first"))
     );
     let exit = Gate::with_file(&exit).until_ready();
     let [first, second] = [&one, &two].map(|key| {

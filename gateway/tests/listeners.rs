@@ -26,11 +26,16 @@ const NO_METHOD: &[u8] = b"\x05\x00";
 fn gates(forward: &str, allow: &str, head: &str) -> (Gate, Gate) {
     let carrier = free_port();
     let exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\nallow: ['{allow}']\n"
+        "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\nallow: [{allow_rule}]\n",
+        allow_rule = common::rule(&allow)
     ));
+    let list = match forward.contains("protocol: ") {
+        true => "proxies",
+        false => "forwards",
+    };
     let entry = Gate::with_file(&format!(
         "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n{head}\
-         drain: {{acceptSeconds: 0, deadlineSeconds: 1}}\nforwards:\n- {{name: a, {forward}}}\n"
+         drain: {{acceptSeconds: 0, deadlineSeconds: 1}}\n{list}:\n- {{name: a, {forward}}}\n"
     ));
     (entry.until_ready(), exit)
 }
@@ -70,7 +75,7 @@ fn streams_go_from_a_unix_socket_to_a_unix_socket() {
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (near, far) = (at("near"), at("far"));
     let listener = UnixListener::bind(&far).unwrap();
-    let forward = format!("listen: 'unix:{near}', target: {{unix: {far}}}");
+    let forward = format!("listen: 'unix:{near}', targets: [{{unix: {far}}}]");
     let (entry, exit) = gates(&forward, &format!("unix:{far}"), "workers: 2\n");
     assert_eq!(
         std::fs::metadata(&near).unwrap().permissions().mode() & 0o777,
@@ -121,7 +126,7 @@ fn a_unix_target_has_to_be_allowed_by_its_path() {
     let listener = UnixListener::bind(&far).unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    let forward = format!("listen: '{port}', target: {{unix: {far}}}");
+    let forward = format!("listen: '{port}', targets: [{{unix: {far}}}]");
     let (entry, exit) = gates(&forward, &format!("unix:{far}/other"), "");
     assert_reset(&connect(port));
     exit.line(&["MT0204", &far]);
@@ -247,7 +252,7 @@ fn a_sender_in_front_says_who_the_client_is() {
     let (listener, target) = target();
     let port = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let forward = format!(
-        "listen: '{port}', target: {{host: 127.0.0.1, port: {}}}, proxyProtocol: {{accept: true}}",
+        "listen: '{port}', targets: [{{host: 127.0.0.1, port: {}}}], proxyProtocol: {{accept: Required}}",
         target.port()
     );
     let (entry, _exit) = gates(&forward, &target.to_string(), "");
@@ -275,7 +280,7 @@ fn a_target_is_told_who_its_client_is_before_anything_else() {
     let told = |proxy: &str, sends: &[u8]| {
         let port = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let forward = format!(
-            "listen: '{port}', target: {{host: 127.0.0.1, port: {}}}, proxyProtocol: {proxy}",
+            "listen: '{port}', targets: [{{host: 127.0.0.1, port: {}}}], proxyProtocol: {proxy}",
             target.port()
         );
         let (_entry, _exit) = gates(&forward, &target.to_string(), "");
@@ -288,7 +293,7 @@ fn a_target_is_told_who_its_client_is_before_anything_else() {
         (got, address, port)
     };
     let head = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c";
-    let (got, client, port) = told("{send: true}", b"request");
+    let (got, client, port) = told("{send: V2}", b"request");
     let loopback = Ipv4Addr::LOCALHOST.octets();
     let ports = [client.port().to_be_bytes(), port.port().to_be_bytes()].concat();
     assert_eq!(
@@ -302,8 +307,8 @@ fn a_target_is_told_who_its_client_is_before_anything_else() {
     ]
     .concat();
     let sends = [&header[..], b"request"].concat();
-    assert_eq!(told("{accept: true, send: true}", &sends).0, sends);
-    assert_eq!(told("{accept: true}", &sends).0, b"request");
+    assert_eq!(told("{accept: Required, send: V2}", &sends).0, sends);
+    assert_eq!(told("{accept: Required}", &sends).0, b"request");
 }
 
 #[test]
@@ -342,14 +347,14 @@ fn a_port_whose_new_users_cannot_be_read_serves_nobody() {
     let (port, carrier) = (free_port(), free_port());
     let file = |auth: &str| {
         format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n\
-             - {{name: a, listen: '127.0.0.1:{port}', protocol: Socks5{auth}}}\n"
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nproxies:\n\
+             - {{name: a, listen: '127.0.0.1:{port}', protocol: SOCKS5{auth}}}\n"
         )
     };
     let folder = tempfile::tempdir().unwrap();
     let users = folder.path().join("users");
     std::fs::write(&users, "alice:secret\n").unwrap();
-    let asks = file(&format!(", auth: {{usersFile: {}}}", users.display()));
+    let asks = file(&format!(", usersFile: {}", users.display()));
     let gate = Gate::with_file(&asks);
     let is_served = || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
     until("the port listens", is_served);
@@ -358,7 +363,7 @@ fn a_port_whose_new_users_cannot_be_read_serves_nobody() {
     gate.rewrite(&format!("{asks}timeouts: {{idleSeconds: 9}}\n"));
     gate.line(&["users of", "is not name:password"]);
     assert!(is_served());
-    gate.rewrite(&file(", auth: {usersFile: /no/such/file}"));
+    gate.rewrite(&file(", usersFile: /no/such/file"));
     until("the port is closed", || !is_served());
 }
 

@@ -78,8 +78,9 @@ impl Place {
         let (secret, security) = (secret.display(), &self.securities[0]);
         Gate::with_file(&format!(
             "role: Exit\nsecurity: {security}\nconnect:\n- name: far\n  address: {}\nadmin: ADMIN\nworkers: 2\n\
-             rendezvous: {{name: db, secretFile: '{secret}'}}\nallow: ['{target}']\n",
-            loopback(self.port)
+             rendezvous: {{name: db, secretFile: '{secret}'}}\nallow: [{target_rule}]\n",
+            loopback(self.port),
+            target_rule = common::rule(&target)
         ))
     }
 
@@ -88,7 +89,7 @@ impl Place {
         Gate::with_file(&format!(
             "role: Entry\nsecurity: {security}\nconnect:\n- name: far\n  address: localhost:{}\nadmin: ADMIN\n\
              rendezvous: {{name: db, secretFile: '{secret}'}}\npool: {{min: 3, max: 3}}\n\
-             forwards:\n- {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+             forwards:\n- {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
             self.port,
             target.port()
         ))

@@ -73,8 +73,8 @@ fn doors(dir: &Path) -> Vec<Door> {
         entry: "{mode: None}".to_owned(),
     };
     let web_socket = |ends: Ends| Ends {
-        exit: ends.exit + "\nwebSocket: {path: /carrier}",
-        entry: ends.entry + "\nwebSocket: {path: /carrier}",
+        exit: ends.exit + "\ntransport: WebSocket\nwebSocket: {path: /carrier}",
+        entry: ends.entry + "\ntransport: WebSocket\nwebSocket: {path: /carrier}",
     };
     let begun = b"GET /carrier HTTP/1.1\r\nUpgrade: websocket\r\nX: xxxxxxxxxxxxxxx";
     let hello = b"\x16\x03\x01\x40\0\x01\0\x3f\xfc\x03\x03";
@@ -173,7 +173,7 @@ fn rendezvous(target: SocketAddr) -> Door {
     let leaf = |file: &Path| format!("rendezvous: {{name: db, secretFile: '{}'}}", file.display());
     let (own, visits) = (leaf(&own), leaf(&visits));
     let exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{address}'\nadmin: ADMIN\n{own}\nallow: ['{target}']\n"
+        "role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{address}'\nadmin: ADMIN\n{own}\nallow: [{target_rule}]\n", target_rule = common::rule(&target)
     ))
     .until_ready();
     let visit = move || {

@@ -197,8 +197,8 @@ fn a_header_is_below_all_that_secures_a_carrier() {
     assert_is_of(CLIENT, &tls, binary_of_client(), true);
     let keys = by_keys(dir.path());
     let keys = Ends {
-        exit: keys.exit + "\nwebSocket: {path: /carrier}",
-        entry: keys.entry + "\nwebSocket: {path: /carrier}",
+        exit: keys.exit + "\ntransport: WebSocket\nwebSocket: {path: /carrier}",
+        entry: keys.entry + "\ntransport: WebSocket\nwebSocket: {path: /carrier}",
     };
     assert_is_of(CLIENT, &keys, line_of_client(), false);
 }
@@ -366,7 +366,8 @@ fn the_networks_are_taken_over_while_the_exit_runs() {
     let carrier = carrier_address();
     let file = |more: &str| {
         format!(
-            "role: Exit\nsecurity: {{mode: None}}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: ['{target}']\n{more}"
+            "role: Exit\nsecurity: {{mode: None}}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{target_rule}]\n{more}",
+            target_rule = common::rule(&target)
         )
     };
     let exit = Gate::with_file(&file("")).until_ready();
@@ -405,7 +406,7 @@ fn a_rendezvous_knows_the_clients_of_its_load_balancer_too() {
         let own = own.display();
         Gate::with_file(&format!(
             "role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{connect}'\nadmin: ADMIN\n\
-             rendezvous: {{name: db, secretFile: '{own}'}}\nallow: ['127.0.0.1:1']\n"
+             rendezvous: {{name: db, secretFile: '{own}'}}\nallow: [{{cidr: 127.0.0.1/32, port: 1}}]\n"
         ))
         .until_ready()
     };

@@ -355,7 +355,9 @@ async fn report<G: observe::Gateways>(
     let (cluster, debounce) = (&context.outputs.cluster, &context.debounce);
     let status = update_status::update_status(cluster, object, told, debounce, now).await?;
     let (reference, old) = (object.object_ref(), object.conditions());
-    let events = context.events.publish_transitions(&reference, old, status.conditions());
+    let events = context
+        .events
+        .publish_transitions(&reference, old, status.conditions());
     events.await;
     Ok(status)
 }

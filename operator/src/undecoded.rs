@@ -16,8 +16,8 @@ use kube::core::object::HasStatus;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::readable;
 use muxtunnel_crds::condition::READY;
+use muxtunnel_crds::readable;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn an_unknown_value_of_the_status_alone_stops_nothing() {
-        let bottleneck = json!({"direction": "Sideways", "reason": "Cpu"});
+        let bottleneck = json!({"direction": "Sideways", "reason": "CPU"});
         let object = newer(&["status", "bottleneck"], bottleneck.clone());
         let read: MuxTunnel = recovered(object).unwrap();
         assert_eq!(reason(&read), None);

@@ -238,11 +238,11 @@ impl System {
 
     /// The settings of the gateways; `None` for other systems.
     fn gateways(self) -> Option<Gateways> {
-        let tls = Gateways::secured(Security::MutualTls);
+        let tls = Gateways::secured(Security::Certificates);
         let keys = Gateways::secured(Security::PublicKeys);
         let plain = Gateways::PLAIN;
         Some(match self {
-            Self::MuxgateJmux => plain.speaking("Jmux"),
+            Self::MuxgateJmux => plain.speaking("JMUX"),
             Self::MuxgateNative => plain,
             Self::MuxgateNativeX4 => Gateways {
                 carriers: 4,
@@ -256,8 +256,8 @@ impl System {
                 splice: false,
                 ..plain
             },
-            Self::MuxgateKcp => plain.over("Kcp"),
-            Self::MuxgateKcpTls => tls.over("Kcp"),
+            Self::MuxgateKcp => plain.over("KCP"),
+            Self::MuxgateKcpTls => tls.over("KCP"),
             Self::MuxgateTls => tls,
             Self::MuxgateTlsSocks5 => tls.by(Way::Dynamic(Proxy::Socks5)),
             Self::MuxgateTlsReverse => tls.by(Way::Reverse),
@@ -271,7 +271,7 @@ impl System {
             Self::MuxgateKeysVisitor => keys.by(Way::Visitor),
             Self::MuxgateQuic => tls.speaking("QUIC"),
             Self::MuxgateQuicBbr => Gateways {
-                congestion_control: "Bbr",
+                congestion_control: "BBR",
                 ..tls.speaking("QUIC")
             },
             Self::MuxgateQuicReverse => tls.speaking("QUIC").by(Way::Reverse),
@@ -309,7 +309,7 @@ impl System {
     /// The protocol of the carriers; `None` for systems without gateways.
     pub(crate) fn protocol(self) -> Option<&'static str> {
         match self.gateways()?.protocol {
-            "Jmux" => Some("jmux"),
+            "JMUX" => Some("jmux"),
             "HTTP2" => Some("http2"),
             "HBONE" => Some("hbone"),
             "QUIC" => Some("quic"),

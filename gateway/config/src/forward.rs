@@ -6,8 +6,10 @@ use crate::{Limits, Priority, ProxyProtocol, Target};
 
 /// Maximum number of forwards, and of reverse forwards, in a configuration.
 pub const FORWARDS_MAX: usize = 64;
+/// Maximum number of targets of a forward, and of fallback targets of a proxy.
+pub const TARGETS_MAX: usize = 8;
 
-/// A port of the entry, and the target that the exit dials for its streams.
+/// A port of the entry, and the targets that the exit dials for its streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Forward {
@@ -16,8 +18,9 @@ pub struct Forward {
     /// The listen address: `addr:port`, or `unix:/path` for a socket of mode 0600 that this gateway
     /// creates.
     pub listen: String,
-    /// The target.
-    pub target: Target,
+    /// The targets, 1..=[`TARGETS_MAX`], in the order in which they are dialled. The next target is
+    /// dialled if a dial fails.
+    pub targets: Vec<Target>,
     /// PROXY protocol headers on the forward's connections. Default: none.
     #[serde(default, skip_serializing_if = "ProxyProtocol::is_off")]
     pub proxy_protocol: ProxyProtocol,
@@ -29,7 +32,7 @@ pub struct Forward {
     pub limits: Limits,
 }
 
-/// A port of the exit, if its `allowListen` permits the address, and the target that the entry dials
+/// A port of the exit, if its `allowListen` permits the address, and the targets that the entry dials
 /// for its streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -38,8 +41,9 @@ pub struct ReverseForward {
     pub name: String,
     /// The address on which the exit listens, `addr:port`.
     pub listen: String,
-    /// The target.
-    pub target: Target,
+    /// The targets, 1..=[`TARGETS_MAX`], in the order in which they are dialled. The next target is
+    /// dialled if a dial fails.
+    pub targets: Vec<Target>,
     /// The priority of the forward's new streams, relative to the streams of other ports.
     #[serde(default, skip_serializing_if = "Priority::is_auto")]
     pub priority: Priority,

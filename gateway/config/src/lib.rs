@@ -8,8 +8,8 @@
 mod admin_hosts;
 mod carrier;
 mod check;
-mod connect;
 mod congestion_control;
+mod connect;
 mod forward;
 mod gateway;
 mod gateway_key;
@@ -47,7 +47,7 @@ pub use admin_hosts::ADMIN_HOSTS_MAX;
 pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
 pub use congestion_control::CongestionControl;
 pub use connect::{CONNECT_MAX, CONNECT_NAME_LENGTH_MAX, Connect, ConnectWebSocket, ORDER_MAX};
-pub use forward::{FORWARDS_MAX, Forward, ReverseForward};
+pub use forward::{FORWARDS_MAX, Forward, ReverseForward, TARGETS_MAX};
 pub use gateway::{Arrivals, Entry, Exit, Gateway, Reloadable, Rendezvous, SessionConfig};
 pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
 pub use hash::config_hash;

@@ -5,7 +5,7 @@ use crate::protocol::cannot_listen;
 use crate::target::{self, UNIX_PREFIX};
 use crate::{
     Auth, Config, ConfigError, Direction, FORWARDS_MAX, Forward, Limits, PROXIES_MAX, Priority,
-    ProxyListen, ProxyListener, ProxyProtocol, ReverseForward, Role, Target, proxies,
+    ProxyListen, ProxyListener, ProxyProtocol, ReverseForward, Role, TARGETS_MAX, Target, proxies,
 };
 
 /// A listening port: a forward, a reverse forward or a proxy.
@@ -17,8 +17,9 @@ pub struct Listener {
     pub listen: String,
     /// The protocol of a proxy's clients. `None`: each connection is one stream to the target.
     pub protocol: Option<ProxyListen>,
-    /// The target of streams whose clients do not name a target.
-    pub target: Option<Target>,
+    /// The targets of streams whose clients do not name a target, in the order in which they are
+    /// dialled.
+    pub targets: Vec<Target>,
     /// The users of a proxy. `None`: every client may connect.
     pub auth: Option<Auth>,
     /// PROXY protocol headers on the connections.
@@ -46,7 +47,7 @@ impl From<&Forward> for Listener {
             name: forward.name.clone(),
             listen: forward.listen.clone(),
             protocol: None,
-            target: Some(forward.target.clone()),
+            targets: forward.targets.clone(),
             auth: None,
             proxy_protocol: forward.proxy_protocol,
             direction: Direction::EntryToExit,
@@ -62,7 +63,7 @@ impl From<&ReverseForward> for Listener {
             name: forward.name.clone(),
             listen: forward.listen.clone(),
             protocol: None,
-            target: Some(forward.target.clone()),
+            targets: forward.targets.clone(),
             auth: None,
             proxy_protocol: ProxyProtocol::default(),
             direction: Direction::ExitToEntry,
@@ -78,7 +79,7 @@ impl From<&ProxyListener> for Listener {
             name: proxy.name.clone(),
             listen: proxy.listen.clone(),
             protocol: Some(proxy.protocol),
-            target: proxy.fallback_target.clone(),
+            targets: proxy.fallback_targets.clone(),
             auth: proxy.auth(),
             proxy_protocol: ProxyProtocol {
                 accept: proxy.accept_proxy_protocol,
@@ -145,9 +146,9 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let all = config.listed();
     for (at, (list, index, port)) in all.iter().enumerate() {
         if let Some((field, problem)) = problem(config, port, &all[..at]) {
-            // The fallback target of a proxy is its only target.
-            let field = match field.strip_prefix("target") {
-                Some(rest) if *list == PROXIES => format!("fallbackTarget{rest}"),
+            // The fallback targets of a proxy are its only targets.
+            let field = match field.strip_prefix("targets") {
+                Some(rest) if *list == PROXIES => format!("fallbackTargets{rest}"),
                 _ => field,
             };
             let field = match (*list, &*field) {
@@ -205,13 +206,20 @@ fn problem(
     if is_reverse && !can.listen {
         return wrong("listen", cannot_listen(config.protocol));
     }
-    let target = port.target.as_ref();
-    if let Some((field, problem)) = target.and_then(Target::problem) {
-        return wrong(&format!("target.{field}"), problem);
+    let count = port.targets.len();
+    if count > TARGETS_MAX || (count == 0 && port.has_fixed_target()) {
+        let problem = format!("has {count} entries, but 1 to {TARGETS_MAX} are allowed");
+        return wrong("targets", problem);
     }
-    if matches!(target, Some(Target::Unix(_))) && !can.unix_targets {
-        let problem = format!("protocol {name} supports HOST:PORT targets only, not Unix sockets");
-        return wrong("target", problem);
+    for (at, target) in port.targets.iter().enumerate() {
+        if let Some((field, problem)) = target.problem() {
+            return wrong(&format!("targets[{at}].{field}"), problem);
+        }
+        if matches!(target, Target::Unix(_)) && !can.unix_targets {
+            let problem =
+                format!("protocol {name} supports HOST:PORT targets only, not Unix sockets");
+            return wrong(&format!("targets[{at}]"), problem);
+        }
     }
     if port.proxy_protocol.sends() && !can.source {
         let problem = format!(

@@ -214,7 +214,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         check_datagrams(config)?;
     }
     let has_its_security = match config.protocol {
-        Protocol::Hbone => matches!(config.security, Security::Certificates(_) | Security::None {}),
+        Protocol::Hbone => matches!(
+            config.security,
+            Security::Certificates(_) | Security::None {}
+        ),
         Protocol::Quic | Protocol::Http3 => matches!(
             config.security,
             Security::PublicKeys(_) | Security::Certificates(_) | Security::ServerTls(_)
@@ -343,7 +346,7 @@ mod tests {
         let none = "security: {mode: None}\n";
         let ssh = "security: {mode: SSH}\n";
         let forward = |target: &str| {
-            format!("forwards: [{{name: a, listen: '127.0.0.1:1', target: {{{target}}}}}]\n")
+            format!("forwards: [{{name: a, listen: '127.0.0.1:1', targets: [{{{target}}}]}}]\n")
         };
         let web = "host: web, port: 80";
         for (rest, field) in [
@@ -372,7 +375,11 @@ mod tests {
                 "reverseForwards[0].listen",
             ),
         ] {
-            let error = Config::from_yaml(&format!("{entry}{rest}")).unwrap_err();
+            let names = match rest.contains(MUTUAL_TLS) {
+                true => "  certificateNames: [p]\n",
+                false => "",
+            };
+            let error = Config::from_yaml(&format!("{entry}{names}{rest}")).unwrap_err();
             assert!(error.to_string().contains(field), "{rest}: {error}");
         }
         for protocol in ["HTTP2", "HBONE"] {
@@ -388,11 +395,10 @@ mod tests {
         }
     }
 
-    const MUTUAL_TLS: &str =
-        "security: {mode: Certificates, certificate: /a, key: /b, ca: /c}\n";
+    const MUTUAL_TLS: &str = "security: {mode: Certificates, certificate: /a, key: /b, ca: /c}\n";
 
     fn assert_runs_on_udp(protocol: &str) {
-        let web = "forwards: [{name: a, listen: '127.0.0.1:1', target: {host: web, port: 80}}]\n";
+        let web = "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
         let config =
             |rest: &str| Config::from_yaml(&format!("protocol: {protocol}\n{MUTUAL_TLS}{rest}"));
         let entry = format!(
@@ -409,7 +415,7 @@ mod tests {
             (format!("{entry}proxy: 'http://proxy:3128'\n"), "proxy"),
             (entry.replace("near:2", "unix:/a"), "connect"),
             (
-                "role: Entry\nconnect: [{name: far, command: [ssh, far]}]\n".to_owned(),
+                "role: Entry\nconnect: [{name: far, command: [ssh, far], certificateNames: [p]}]\n".to_owned(),
                 "connect[0].command",
             ),
             ("role: Exit\nlisten: unix:/a\n".to_owned(), "listen"),
@@ -419,8 +425,10 @@ mod tests {
                 "trustedProxies",
             ),
             (
-                format!("{entry}rendezvous: {{name: site, secretFile: /secret}}\n")
-                    .replace("- {name: near, address: 'near:2', certificateNames: [p]}\n", ""),
+                format!("{entry}rendezvous: {{name: site, secretFile: /secret}}\n").replace(
+                    "- {name: near, address: 'near:2', certificateNames: [p]}\n",
+                    "",
+                ),
                 "rendezvous",
             ),
         ] {

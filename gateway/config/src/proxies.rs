@@ -19,8 +19,8 @@ pub enum ProxyListen {
     /// one request for an absolute `http://` URL.
     #[serde(rename = "HTTP")]
     Http,
-    /// SOCKS5, SOCKS4, SOCKS4a and HTTP on one port. With a fallback target, clients of other
-    /// protocols reach this target.
+    /// SOCKS5, SOCKS4, SOCKS4a and HTTP on one port. With fallback targets, clients of other
+    /// protocols reach these.
     Auto,
     /// No protocol: iptables REDIRECT has redirected each connection to this listener. The original
     /// destination of the connection is the target. Not in the resources of the operator.
@@ -58,9 +58,10 @@ pub struct ProxyListener {
     /// The listen address: `addr:port`, or `unix:/path` for a socket of mode 0600 that this gateway
     /// creates.
     pub listen: String,
-    /// Protocol Auto without users: the target of clients of other protocols.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fallback_target: Option<Target>,
+    /// Protocol Auto without users: the targets of clients of other protocols, at most
+    /// [`TARGETS_MAX`](crate::TARGETS_MAX), in the order in which they are dialled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallback_targets: Vec<Target>,
     /// The file with the users that may connect: each line is `name:hash`, with a bcrypt hash, or
     /// `name:password`. Empty lines and lines that begin with `#` are ignored. Default: every
     /// client may connect.
@@ -137,12 +138,12 @@ impl ProxyListener {
         ];
         let users = users.iter().find(|(_, is_set)| *is_set);
         let (field, problem) = if self.protocol != ProxyListen::Auto
-            && self.fallback_target.is_some()
+            && !self.fallback_targets.is_empty()
         {
             let problem = format!(
                 "is not allowed with protocol {name}: each client names its own target; remove the field"
             );
-            ("fallbackTarget", problem)
+            ("fallbackTargets", problem)
         } else if self.protocol == ProxyListen::Transparent && self.listen.starts_with(UNIX_PREFIX)
         {
             let problem = "must be ADDRESS:PORT with protocol Transparent, because iptables redirects only TCP connections";
@@ -163,8 +164,8 @@ impl ProxyListener {
                     "clients of protocol {name} cannot authenticate; remove the field"
                 ));
             }
-            _ if self.fallback_target.is_some() => {
-                "clients that are forwarded to the fallback target cannot authenticate: remove fallbackTarget or the users"
+            _ if !self.fallback_targets.is_empty() => {
+                "clients that are forwarded to the fallback target cannot authenticate: remove fallbackTargets or the users"
             }
             (Some(_), None, None) => return None,
             (None, Some(user), Some(_)) => {

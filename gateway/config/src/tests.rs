@@ -12,7 +12,7 @@ admin: 0.0.0.0:64001
 forwards:
 - name: web
   listen: 0.0.0.0:8080
-  target: {host: web.shop.svc, port: 80}
+  targets: [{host: web.shop.svc, port: 80}]
 ";
 
 /// Returns the message without its position, which must exist.
@@ -107,7 +107,7 @@ fn bad_fields_are_named_by_path() {
         (
             "port: 80",
             "port: 0",
-            "forwards[0].target.port: must be from 1 to 65535",
+            "forwards[0].targets[0].port: must be from 1 to 65535",
         ),
         (
             "exit.example.com:64000",
@@ -232,7 +232,7 @@ fn bad_fields_are_named_by_path() {
         (
             "{host: web.shop.svc, port: 80}",
             "{unix: web.sock}",
-            "forwards[0].target.unix: \"web.sock\" is not an absolute path",
+            "forwards[0].targets[0].unix: \"web.sock\" is not an absolute path",
         ),
     ];
     for (from, to, message) in table {
@@ -252,15 +252,15 @@ fn every_kind_of_listening_port_round_trips() {
     for (list, port) in [
         (
             "forwards",
-            "listen: 'unix:/run/a.sock', target: {unix: /run/b.sock}",
+            "listen: 'unix:/run/a.sock', targets: [{unix: /run/b.sock}]",
         ),
         (
             "forwards",
-            "listen: 0.0.0.0:1, target: {host: a, port: 1}, proxyProtocol: {accept: Required, send: V2}",
+            "listen: 0.0.0.0:1, targets: [{host: a, port: 1}], proxyProtocol: {accept: Required, send: V2}",
         ),
         (
             "reverseForwards",
-            "listen: 0.0.0.0:1, target: {host: a, port: 1}, priority: Bulk",
+            "listen: 0.0.0.0:1, targets: [{host: a, port: 1}], priority: Bulk",
         ),
         (
             "proxies",
@@ -272,7 +272,7 @@ fn every_kind_of_listening_port_round_trips() {
         ),
         (
             "proxies",
-            "listen: 0.0.0.0:1, protocol: Auto, fallbackTarget: {host: a, port: 1}",
+            "listen: 0.0.0.0:1, protocol: Auto, fallbackTargets: [{host: a, port: 1}]",
         ),
         (
             "proxies",
@@ -295,12 +295,12 @@ fn every_kind_of_listening_port_round_trips() {
 fn a_proxy_whose_fields_conflict_is_refused_by_its_field() {
     for (proxy, message) in [
         (
-            "listen: 0.0.0.0:1, protocol: SOCKS5, fallbackTarget: {host: a, port: 1}",
-            "proxies[0].fallbackTarget: is not allowed with protocol SOCKS5",
+            "listen: 0.0.0.0:1, protocol: SOCKS5, fallbackTargets: [{host: a, port: 1}]",
+            "proxies[0].fallbackTargets: is not allowed with protocol SOCKS5",
         ),
         (
-            "listen: 0.0.0.0:1, protocol: Auto, fallbackTarget: {host: a, port: 0}",
-            "proxies[0].fallbackTarget.port: must be from 1 to 65535",
+            "listen: 0.0.0.0:1, protocol: Auto, fallbackTargets: [{host: a, port: 0}]",
+            "proxies[0].fallbackTargets[0].port: must be from 1 to 65535",
         ),
         (
             "listen: 'unix:/run/a', protocol: Transparent",
@@ -311,7 +311,7 @@ fn a_proxy_whose_fields_conflict_is_refused_by_its_field() {
             "proxies[0].usersFile: clients of protocol Transparent cannot authenticate",
         ),
         (
-            "listen: 0.0.0.0:1, protocol: Auto, fallbackTarget: {host: a, port: 1}, usersFile: /a",
+            "listen: 0.0.0.0:1, protocol: Auto, fallbackTargets: [{host: a, port: 1}], usersFile: /a",
             "proxies[0].usersFile: clients that are forwarded to the fallback target cannot authenticate",
         ),
         (
@@ -343,11 +343,11 @@ fn a_proxy_whose_fields_conflict_is_refused_by_its_field() {
 fn what_is_half_a_target_is_refused_in_words() {
     for target in ["{host: a}", "{unix: /a, port: 1}"] {
         let (head, _) = ENTRY.split_once("- name: web").unwrap();
-        let text = format!("{head}- {{name: web, listen: 0.0.0.0:1, target: {target}}}\n");
+        let text = format!("{head}- {{name: web, listen: 0.0.0.0:1, targets: [{target}]}}\n");
         let error = Config::from_yaml(&text).unwrap_err().to_string();
         let expected = "set either host and port, or unix";
         assert!(
-            error.contains(expected) && error.starts_with("7:"),
+            error.contains(expected) && error.starts_with("9:"),
             "{error}"
         );
     }
@@ -356,7 +356,7 @@ fn what_is_half_a_target_is_refused_in_words() {
 #[test]
 fn two_forwards_on_one_port_are_refused_with_the_port() {
     let twice =
-        format!("{ENTRY}- name: other\n  listen: 0.0.0.0:8080\n  target: {{host: a, port: 1}}\n");
+        format!("{ENTRY}- name: other\n  listen: 0.0.0.0:8080\n  targets: [{{host: a, port: 1}}]\n");
     let error = Config::from_yaml(&twice).unwrap_err();
     assert_eq!(
         said(&error),
@@ -431,7 +431,9 @@ fn the_documented_configurations_can_be_used() {
             Role::Entry,
             Role::Exit,
             Role::Exit,
+            Role::Entry,
             Role::Exit,
+            Role::Entry,
             Role::Exit,
             Role::Exit,
             Role::Exit,
@@ -876,7 +878,7 @@ fn reverse_forwards_and_what_exits_allow_of_them_round_trip() {
 fn one_address_may_be_listened_on_at_both_ends_and_at_either_once() {
     let native = ENTRY.replace("protocol: JMUX\n", "");
     let other = |name: &str| {
-        format!("- name: {name}\n  listen: 0.0.0.0:8080\n  target: {{host: a, port: 1}}\n")
+        format!("- name: {name}\n  listen: 0.0.0.0:8080\n  targets: [{{host: a, port: 1}}]\n")
     };
     let both = format!("{native}reverseForwards:\n{}", other("b"));
     Config::from_yaml(&both).unwrap();
@@ -917,7 +919,9 @@ fn what_cannot_listen_for_its_peer_says_so() {
 #[test]
 fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
     let leaf = "rendezvous: {name: db, secretFile: /s}\n";
-    let exit = format!("role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: meet:64004\n{leaf}");
+    let exit = format!(
+        "role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: meet:64004\n{leaf}"
+    );
     let meet = EXIT.replace("Exit", "Rendezvous");
     let rendezvous = format!("{meet}secretsFile: /s\n");
     let entry = format!("{ENTRY}{leaf}");

@@ -10,12 +10,12 @@ connect: [{name: far, address: 'exit.example.com:64000'}]
 forwards:
 - name: web
   listen: 127.0.0.1:8080
-  target: {host: web.internal, port: 80}
+  targets: [{host: web.internal, port: 80}]
 - name: db
   # The second one.
   listen: 127.0.0.1:5432
-  target:
-    host: db.internal
+  targets:
+  - host: db.internal
     port: 5432
 limits: {streams: 100}
 ";
@@ -45,7 +45,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "    host: db.internal",
         "   \thost: db.internal",
-        "12:5: forwards[1].target: found character that cannot start any token, while scanning for the next token",
+        "12:5: forwards[1].targets: found character that cannot start any token, while scanning for the next token",
     ),
     (
         ENTRY,
@@ -88,7 +88,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "    port: 5432",
         "    port: 99999",
-        "13:11: forwards[1].target.port: invalid value: integer `99999`, expected u16",
+        "13:11: forwards[1].targets[0].port: invalid value: integer `99999`, expected u16",
     ),
     (
         ENTRY,
@@ -131,7 +131,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "  listen: 127.0.0.1:5432",
         "  lisen: 127.0.0.1:5432",
-        "10:3: forwards[1].lisen: unknown field `lisen`, expected one of `name`, `listen`, `target`, `proxyProtocol`, `priority`, `limits`",
+        "10:3: forwards[1].lisen: unknown field `lisen`, expected one of `name`, `listen`, `targets`, `proxyProtocol`, `priority`, `limits`",
     ),
     (
         ENTRY,
@@ -179,7 +179,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "    port: 5432\n",
         "",
-        "12:5: forwards[1].target: set either host and port, or unix (the path of a socket)",
+        "12:5: forwards[1].targets: set either host and port, or unix (the path of a socket)",
     ),
     // Errors of the checks after parsing.
     (

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{self as config, ForwardLimits};
+use muxtunnel_gateway_config::{self as config, Limits};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::counters::StreamCounters;
@@ -38,7 +38,7 @@ pub(crate) struct Forward {
 /// Admission of new connections.
 #[derive(Debug, Default)]
 struct Gate {
-    limits: ForwardLimits,
+    limits: Limits,
     admitted: u32,
     opens: Option<Bucket>,
 }
@@ -90,7 +90,7 @@ impl Forward {
         }
     }
 
-    fn set_limits(&self, limits: ForwardLimits) {
+    fn set_limits(&self, limits: Limits) {
         let mut gate = self.gate();
         if gate.limits.opens_per_second != limits.opens_per_second {
             gate.opens = limits
@@ -98,7 +98,7 @@ impl Forward {
                 .map(|opens| Bucket::new(opens.into(), OPENS_BURST));
         }
         gate.limits = limits;
-        let bytes = limits.rate.map(config::BitRate::bytes);
+        let bytes = limits.bits_per_second.map(config::BitRate::bytes);
         self.up.set(bytes);
         self.down.set(bytes);
     }
@@ -132,12 +132,12 @@ pub(crate) struct Forwards(Mutex<BTreeMap<String, Weak<Forward>>>);
 
 impl Forwards {
     /// The forward with this name, with its current limits.
-    pub(crate) fn get(&self, wanted: &config::Forward) -> Arc<Forward> {
+    pub(crate) fn get(&self, wanted: &config::Listener) -> Arc<Forward> {
         self.named(&wanted.name, wanted.limits)
     }
 
     /// Works as [`Self::get`], with only the name and the limits.
-    pub(crate) fn named(&self, name: &str, limits: ForwardLimits) -> Arc<Forward> {
+    pub(crate) fn named(&self, name: &str, limits: Limits) -> Arc<Forward> {
         let mut known = self.0.lock();
         known.retain(|_, forward| forward.strong_count() > 0);
         let forward = known.get(name).and_then(Weak::upgrade);
@@ -155,29 +155,26 @@ impl Forwards {
 mod tests {
     use super::*;
 
-    fn wanted(limits: ForwardLimits) -> config::Forward {
-        config::Forward {
+    fn wanted(limits: Limits) -> config::Listener {
+        config::Listener::from(&config::Forward {
             name: "web".to_owned(),
             listen: "127.0.0.1:1".to_owned(),
-            protocol: config::ListenProtocol::default(),
-            target: Some(config::Target::Tcp {
+            target: config::Target::Tcp {
                 host: "a".to_owned(),
                 port: 1,
-            }),
-            auth: None,
+            },
             proxy_protocol: config::ProxyProtocol::default(),
-            direction: config::Direction::default(),
             priority: config::Priority::default(),
             limits,
-        }
+        })
     }
 
     #[test]
     fn a_place_that_was_given_up_is_free_again() {
         let forwards = Forwards::default();
-        let two = ForwardLimits {
+        let two = Limits {
             streams: Some(2),
-            ..ForwardLimits::default()
+            ..Limits::default()
         };
         let forward = forwards.get(&wanted(two));
         let now = Instant::now();
@@ -191,9 +188,9 @@ mod tests {
     #[test]
     fn opens_beyond_the_rate_are_kept_out_until_time_has_passed() {
         let forwards = Forwards::default();
-        let three = ForwardLimits {
+        let three = Limits {
             opens_per_second: Some(3),
-            ..ForwardLimits::default()
+            ..Limits::default()
         };
         let forward = forwards.get(&wanted(three));
         let now = Instant::now();
@@ -205,10 +202,10 @@ mod tests {
     #[test]
     fn every_worker_gets_the_same_forward_and_the_newest_limits() {
         let forwards = Forwards::default();
-        let one = forwards.get(&wanted(ForwardLimits::default()));
-        let limits = ForwardLimits {
-            rate: Some(config::BitRate(8_000_000)),
-            ..ForwardLimits::default()
+        let one = forwards.get(&wanted(Limits::default()));
+        let limits = Limits {
+            bits_per_second: Some(config::BitRate(8_000_000)),
+            ..Limits::default()
         };
         assert!(one.up.limited().is_none());
         let other = forwards.get(&wanted(limits));

@@ -89,7 +89,11 @@ pub(super) fn exits(
                 }
             }
         }
-        identify(&mut exit, if own.is_empty() { peers } else { &own }, security)?;
+        identify(
+            &mut exit,
+            if own.is_empty() { peers } else { &own },
+            security,
+        )?;
         exits.push(exit);
         web_sockets.push(web_socket);
     }

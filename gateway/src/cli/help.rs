@@ -62,9 +62,9 @@ Examples:
   Let entries listen on port 8080 of this host:
     muxgate exit --security none --listen 0.0.0.0:64000 --allow-listen 8080
   Over UDP by KCP, for a path that loses packets:
-    muxgate exit --transport kcp --security none --listen 0.0.0.0:64000 --allow db.internal:5432
+    muxgate exit --transport KCP --security none --listen 0.0.0.0:64000 --allow db.internal:5432
   For users who have only ssh (ssh -N -L 5432:db.internal:5432 -p 2222 far.example.com):
-    muxgate exit --protocol ssh --ssh-host-key host_key --ssh-authorized-keys authorized_keys \\
+    muxgate exit --protocol SSH --ssh-host-key host_key --ssh-authorized-keys authorized_keys \\
       --listen 0.0.0.0:2222 --allow db.internal:5432
   Between two processes of one machine:
     muxgate exit --security none --listen unix:/run/muxgate.sock --allow db.internal:5432
@@ -79,7 +79,7 @@ Examples:
     muxgate entry --security none --connect far.example.com:64000 --forward 5432:db.internal:5432
   At most 100 connections with 200 Mbit/s in total; idle connections end after 15 minutes:
     muxgate entry --security none --connect far.example.com:64000 \\
-      --forward 5432:db.internal:5432 --limit-streams 100 --limit-rate 200Mbit \\
+      --forward 5432:db.internal:5432 --limit-streams 100 --limit-rate 200M \\
       --idle-timeout 900
   Encrypted: the entry verifies the public key of the exit:
     muxgate entry --key entry.key --peer EXIT_KEY \\
@@ -95,10 +95,10 @@ Examples:
     muxgate entry --security none --connect far.example.com:64000 \\
       --reverse 8080:localhost:3000
   Over UDP by KCP, for a path that loses packets:
-    muxgate entry --transport kcp --security none --connect far.example.com:64000 \\
+    muxgate entry --transport KCP --security none --connect far.example.com:64000 \\
       --forward 5432:db.internal:5432
   To an sshd:
-    muxgate entry --protocol ssh --ssh-user alice --ssh-key id_ed25519 \\
+    muxgate entry --protocol SSH --ssh-user alice --ssh-key id_ed25519 \\
       --ssh-known-hosts known_hosts --connect far.example.com:22 \\
       --forward 5432:db.internal:5432
   Over the standard input and output of ssh, which authenticates the user and starts the exit:
@@ -110,7 +110,7 @@ Examples:
     muxgate entry --security none --rendezvous meet.example.com:64004 --name db \\
       --secret-file entry.secret --forward 5432:db.internal:5432
   To a jetsocat:
-    muxgate entry --protocol jmux --security none --connect far.example.com:64000 \\
+    muxgate entry --protocol JMUX --security none --connect far.example.com:64000 \\
       --forward 5432:db.internal:5432
   Clients name their target by SOCKS5 (curl --socks5-hostname localhost:1080 URL), by HTTP
   (https_proxy=http://localhost:3128), or by SOCKS4, SOCKS5 or HTTP on one port; the exit has

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use muxtunnel_gateway_config::{
-    GatewayKey, Certificates, Peer, PublicKeys, Role, Security, ServerTls, Ssh, SshAlgorithms,
+    Certificates, GatewayKey, Peer, PublicKeys, Role, Security, ServerTls, Ssh, SshAlgorithms,
     key_roles,
 };
 
@@ -279,11 +279,16 @@ mod tests {
     #[test]
     fn flags_mean_what_a_file_would_say() {
         assert_eq!(security("--security none").unwrap(), Security::None {});
-        let tls = "--security certificates --tls-certificate a --tls-key b --tls-ca c --peer d --peer e";
+        let tls =
+            "--security certificates --tls-certificate a --tls-key b --tls-ca c --peer d --peer e";
         let Ok(Security::Certificates(tls)) = security(tls) else {
             panic!("not certificates");
         };
-        let names: Vec<_> = tls.peers.iter().map(|peer| &peer.certificate_names[0]).collect();
+        let names: Vec<_> = tls
+            .peers
+            .iter()
+            .map(|peer| &peer.certificate_names[0])
+            .collect();
         assert_eq!(names, ["d", "e"]);
         let tls = "--security tls --tls-certificate a --tls-key b --allow-anonymous";
         let Ok(Security::ServerTls(tls)) = security(tls) else {
@@ -333,7 +338,10 @@ mod tests {
             ),
             ("--security none --peer a", "does not belong to this mode"),
             ("--security none --tls-ca a", "does not belong to this mode"),
-            ("--security certificates --peers a", "does not belong to this mode"),
+            (
+                "--security certificates --peers a",
+                "does not belong to this mode",
+            ),
             (
                 "--security certificates --allow-anonymous",
                 "does not belong to this mode",

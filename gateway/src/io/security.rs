@@ -253,8 +253,7 @@ fn no_bytes() -> Error {
 }
 
 fn no_certificates() -> Error {
-    let text =
-        "QUIC requires keys or certificates: set security mode PublicKeys, Certificates or ServerTls";
+    let text = "QUIC requires keys or certificates: set security mode PublicKeys, Certificates or ServerTls";
     Error::new(ErrorKind::InvalidInput, text)
 }
 

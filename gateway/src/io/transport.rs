@@ -87,6 +87,18 @@ pub(crate) struct To<'a> {
     pub(crate) authority: &'a str,
 }
 
+#[cfg(any(test, feature = "oracles"))]
+impl<'a> To<'a> {
+    /// An exit with the name `exit`.
+    pub(crate) const fn exit(host: &'a str) -> Self {
+        Self {
+            exit: "exit",
+            host,
+            authority: host,
+        }
+    }
+}
+
 /// The peer's proof of identity. [`HANDSHAKE_BYTES_MAX`] bounds its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proof {

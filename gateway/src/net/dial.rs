@@ -289,6 +289,7 @@ mod tests {
 
     use super::*;
     use crate::net::protected_addresses::ProtectedAddresses;
+    use crate::net::rules::rules;
 
     /// Dials with the rules `allow`. `resolve` resolves names.
     async fn dial_allowing<R>(
@@ -301,7 +302,8 @@ mod tests {
     {
         let resolve = async |host: &str, port| resolve(host, port).await.map(Found::from);
         let text = format!(
-            "role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\nallow: {allow:?}\n"
+            "role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\nallow: [{}]\n",
+            rules(allow)
         );
         let config = Config::from_yaml(&text).unwrap();
         let protected = ProtectedAddresses::new("", &config, |_| false);

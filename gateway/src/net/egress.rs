@@ -76,7 +76,7 @@ impl Egress {
             (Some(Proxy::None), _) => (None, None),
             (Some(Proxy::Server(server)), _) => (Some(server.clone()), None),
             (None, config::Transport::Auto) => (None, of_environment()?),
-            (None, config::Transport::Tcp | config::Transport::Kcp) => (of_environment()?, None),
+            (None, _) => (of_environment()?, None),
         };
         if let Some(proxy) = &proxy {
             tracing::info!(%proxy, "Carriers connect through a proxy");
@@ -112,7 +112,10 @@ impl Egress {
                     // A name without an answer must not delay the others.
                     until = until.min(Instant::now() + LATE_MAX);
                     let of_exit = |address: Address| address.of_exit(number);
-                    found.insert(number, addresses.into_iter().map(of_exit).collect::<Vec<_>>());
+                    found.insert(
+                        number,
+                        addresses.into_iter().map(of_exit).collect::<Vec<_>>(),
+                    );
                 }
                 Err(error) => last = Some(error),
             }
@@ -405,7 +408,7 @@ mod tests {
     async fn kcp_is_dialled_by_a_name_that_was_not_looked_up() {
         let peer = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let name = peer.local_addr().unwrap().to_string();
-        let yaml = "role: Entry\nprotocol: Native\ntransport: Kcp\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: far:1\n";
+        let yaml = "role: Entry\nprotocol: Native\ntransport: KCP\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: far:1\n";
         let egress = Egress::of(&Config::from_yaml(yaml).unwrap()).unwrap();
         let mut asked = [0; 2048];
         let address = Address::unresolved(&name);

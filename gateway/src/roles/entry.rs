@@ -117,7 +117,7 @@ pub(crate) async fn run(worker: Worker, configured: config::Entry) -> Result<(),
     let mut packets = tokio::task::spawn_local(network::run(network.clone()));
     let underway = (underway, exchanges);
     let entry = Rc::new(Entry::new(worker, configured, underway, network));
-    let forwards = reloadable.borrow_and_update().forwards.clone();
+    let forwards = reloadable.borrow_and_update().listeners.clone();
     if let Some(error) = entry.listen(&forwards).into_iter().next() {
         return Err(error);
     }
@@ -225,11 +225,7 @@ async fn begin(entry: &Rc<Entry>, place: Place) -> Result<Option<Begun>, NoCarri
         .transpose()
 }
 
-fn begin_with(
-    entry: &Rc<Entry>,
-    place: Place,
-    connected: Connected,
-) -> Result<Begun, NoCarrier> {
+fn begin_with(entry: &Rc<Entry>, place: Place, connected: Connected) -> Result<Begun, NoCarrier> {
     let Connected {
         carrier,
         at,

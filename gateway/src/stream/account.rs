@@ -70,8 +70,8 @@ impl Local {
     /// For tests: a client of the forward `web`.
     pub(crate) fn of_client(target: &str, ended: Ended) -> Self {
         use crate::base::forward::Forwards;
-        use muxtunnel_gateway_config::ForwardLimits;
-        let forward = Forwards::default().named("web", ForwardLimits::default());
+        use muxtunnel_gateway_config::Limits;
+        let forward = Forwards::default().named("web", Limits::default());
         Self::Client {
             address: LocalAddress::Unix("/client".into()),
             target: target.into(),

@@ -67,7 +67,7 @@ pub fn by_keys(dir: &Path) -> Ends {
 
 pub fn exit(security: &str, carrier: SocketAddr, allow: SocketAddr) -> Gate {
     Gate::with_file(&format!(
-        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\nallow: ['{allow}']\n"
+        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\nallow: [{allow_rule}]\n", allow_rule = crate::common::rule(&allow)
     ))
     .until_ready()
 }
@@ -81,7 +81,7 @@ pub fn entry(
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let gate = Gate::with_file(&format!(
         "role: Entry\nprotocol: {protocol}\nsecurity: {security}\nconnect:\n- name: far\n  address: '{connect}'\nadmin: ADMIN\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         to.port()
     ));
     (gate, forward)

@@ -58,7 +58,8 @@ pub fn exit(protocol: &str, tls: Option<&Tls>, target: SocketAddr) -> (Gate, Soc
     let security = security(tls.map(|tls| (&tls.exit, ENTRY)));
     let gate = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\n\
-         workers: 1\nallow: ['{target}']\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n"
+         workers: 1\nallow: [{target_rule}]\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n",
+        target_rule = crate::common::rule(&target)
     ));
     (gate.until_ready(), carrier)
 }
@@ -75,7 +76,7 @@ pub fn entry(
     let gate = Gate::with_file(&format!(
         "role: Entry\nprotocol: {protocol}\nsecurity: {security}\nconnect:\n- name: far\n  address: '{exit}'\nadmin: ADMIN\n\
          workers: 1\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: {}, port: {}}}]}}\n",
         target.ip(),
         target.port()
     ));

@@ -12,6 +12,7 @@
 pub mod namespace;
 pub mod path;
 pub mod peer;
+pub mod rules;
 pub mod secured;
 pub mod slow_path;
 pub mod spellings;
@@ -25,11 +26,12 @@ use std::time::{Duration, Instant};
 
 pub use muxtunnel_testkit::port::free_port;
 pub use muxtunnel_testkit::wait::{PATIENCE, until};
+pub use rules::rule;
 
 use namespace::Namespace;
 
 /// The native protocol over KCP, as a value for tests that are run with each protocol.
-pub const OVER_KCP: &str = "Native\ntransport: Kcp";
+pub const OVER_KCP: &str = "Native\ntransport: KCP";
 
 const CONFIG: &str = "config.yaml";
 const LOG: &str = "log";

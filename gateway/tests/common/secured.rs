@@ -130,8 +130,9 @@ pub fn ssh_security(role: &str) -> String {
 pub fn filled_in(yaml: &str) -> String {
     let yaml = with_security(yaml);
     let end = (yaml.contains("role: Entry")).then(|| yaml.split_once(", peers: ["));
-    let Some((before, (peers, after))) =
-        end.flatten().and_then(|(before, rest)| Some((before, rest.split_once("]}")?)))
+    let Some((before, (peers, after))) = end
+        .flatten()
+        .and_then(|(before, rest)| Some((before, rest.split_once("]}")?)))
     else {
         return yaml;
     };
@@ -143,7 +144,10 @@ pub fn filled_in(yaml: &str) -> String {
         true => format!("{line}\n  {field}: [{peers}]\n"),
         false => format!("{line}\n"),
     };
-    format!("{before}}}{after}").lines().map(identified).collect()
+    format!("{before}}}{after}")
+        .lines()
+        .map(identified)
+        .collect()
 }
 
 fn with_security(yaml: &str) -> String {

@@ -32,7 +32,9 @@ fn listed(objects: impl IntoIterator<Item = ConfigMap>) -> Feed<ConfigMap> {
 
 fn seen(cache: &Cache<ConfigMap>) -> Option<u64> {
     let got = cache.get("site", "office-exit").unwrap();
-    let listed = cache.children("site", ("MuxExit", "office"), &["exit"]).unwrap();
+    let listed = cache
+        .children("site", ("MuxExit", "office"), &["exit"])
+        .unwrap();
     assert_eq!(
         got.as_ref(),
         listed.first(),

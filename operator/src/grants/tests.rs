@@ -44,9 +44,18 @@ fn permit(grants: &Grants, from: &str, service: &ServiceName) -> Result<bool, No
 fn a_grant_speaks_of_its_own_namespace_alone() {
     let grants = known([grant("shops", "site", "shop")]);
     assert_eq!(permit(&grants, "site", &service("shops", "shop")), Ok(true));
-    assert_eq!(permit(&grants, "site", &service("vaults", "shop")), Ok(false));
-    assert_eq!(permit(&grants, "site", &service("shops", "till")), Ok(false));
-    assert_eq!(permit(&grants, "other", &service("shops", "shop")), Ok(false));
+    assert_eq!(
+        permit(&grants, "site", &service("vaults", "shop")),
+        Ok(false)
+    );
+    assert_eq!(
+        permit(&grants, "site", &service("shops", "till")),
+        Ok(false)
+    );
+    assert_eq!(
+        permit(&grants, "other", &service("shops", "shop")),
+        Ok(false)
+    );
 }
 
 #[test]
@@ -97,7 +106,10 @@ fn a_grant_that_cannot_be_decoded_neither_permits_nor_refuses() {
     let grants = known([grant("shops", "site", "shop"), newer.clone()]);
     assert_eq!(permit(&grants, "site", &shop), Ok(true));
     assert_eq!(permit(&grants, "site", &till), Err(NotKnown::Undecoded));
-    assert_eq!(permit(&grants, "site", &service("vaults", "till")), Ok(false));
+    assert_eq!(
+        permit(&grants, "site", &service("vaults", "till")),
+        Ok(false)
+    );
     // What the grant says about other kinds does not matter.
     newer.data["spec"]["from"][0]["kind"] = json!("HTTPRoute");
     grants.handle(0, Event::Apply(newer.clone()));
@@ -142,7 +154,10 @@ fn what_is_kept_of_a_namespace_is_bounded_and_about_tunnels() {
         permit(&grants, "site", &service).unwrap()
     };
     assert!(permits(0) && permits(GRANTS_MAX - 1) && !permits(GRANTS_MAX));
-    assert_eq!(permit(&grants, "site", &service("vaults", "vault")), Ok(true));
+    assert_eq!(
+        permit(&grants, "site", &service("vaults", "vault")),
+        Ok(true)
+    );
     // A full cache accepts changes of known grants, and a new grant after a deletion.
     let mut changed = numbered(0);
     changed.data["spec"]["to"][0]["name"] = json!("till");

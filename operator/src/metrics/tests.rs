@@ -132,9 +132,7 @@ fn what_a_gateway_had_counted_before_it_was_known_is_not_counted() {
     for opened in [1000, 1001] {
         let mut status = status(opened, 0);
         status.process.uptime_seconds = 3600.0;
-        metrics
-        .tunnels
-        .seen(OFFICE, &seen(status).gateways());
+        metrics.tunnels.seen(OFFICE, &seen(status).gateways());
     }
     let page = metrics.render().unwrap();
     assert_eq!(
@@ -151,9 +149,7 @@ fn a_gateway_that_makes_reasons_up_fills_no_memory() {
         odd.streams.closed.insert(format!("reason-{number:04}"), 1);
     }
     odd.streams.closed.insert("x".repeat(1000), 1);
-    metrics
-        .tunnels
-        .seen(OFFICE, &seen(odd).gateways());
+    metrics.tunnels.seen(OFFICE, &seen(odd).gateways());
     let page = metrics.render().unwrap();
     let series = page
         .lines()
@@ -165,9 +161,7 @@ fn a_gateway_that_makes_reasons_up_fills_no_memory() {
 #[test]
 fn the_figures_of_a_tunnel_go_with_it_and_a_follower_has_none() {
     let (metrics, mut feeds) = metrics();
-    metrics
-        .tunnels
-        .seen(OFFICE, &seen(status(1, 0)).gateways());
+    metrics.tunnels.seen(OFFICE, &seen(status(1, 0)).gateways());
     assert!(metrics.render().unwrap().contains("office"));
     feeds.tunnels.take(Event::Delete(tunnel("office")));
     assert!(!metrics.render().unwrap().contains("office"));
@@ -260,9 +254,7 @@ fn with_several_namespaces_no_series_is_there_twice() {
 #[tokio::test]
 async fn the_documentation_has_every_metric_and_no_other() {
     let (metrics, _feeds) = metrics();
-    metrics
-        .tunnels
-        .seen(OFFICE, &seen(status(1, 1)).gateways());
+    metrics.tunnels.seen(OFFICE, &seen(status(1, 1)).gateways());
     let _depth = metrics.queue::<MuxTunnel>();
     metrics.judge(store(&[judged("site", "judged")]), conditions_of);
     let failed = async { Err::<Action, _>(Error::Incomplete("UID")) };

@@ -23,7 +23,9 @@ impl Gateways for Healthy {
         let label = |key: &str| pod["metadata"]["labels"][key].as_str().unwrap().to_owned();
         let (component, name) = (label(labels::COMPONENT), label(labels::OWNER_NAME));
         let kind = Kind::named(&label(labels::OWNER_KIND)).unwrap();
-        let end = End::ALL.into_iter().find(|end| end.component() == component);
+        let end = End::ALL
+            .into_iter()
+            .find(|end| end.component() == component);
         let end = end.ok_or("no gateway")?;
         let path = format!("configmaps/{}", kind.child(end, &name));
         let config_map = self.0.get(&path).ok_or("no such ConfigMap")?;

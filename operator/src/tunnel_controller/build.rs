@@ -42,7 +42,7 @@ use kube::core::ObjectMeta;
 use super::end::End;
 pub use super::error::BuildError;
 use super::hindrance::Hindrance;
-use super::validate::{ValidatedState, ValidatedObject};
+use super::validate::{ValidatedObject, ValidatedState};
 use crate::grants;
 use crate::labels;
 use crate::settings::Settings;

@@ -54,8 +54,8 @@ pub(super) fn set_items(document: &mut Value, path: &[&str], items: Vec<Value>) 
 pub(super) const PORTS: [&str; 3] = ["forwards", REVERSE_FORWARDS, "proxies"];
 /// The list of ports whose targets the entry dials.
 pub(super) const REVERSE_FORWARDS: &str = "reverseForwards";
-/// The fields of a port that contain a target.
-pub(super) const TARGET: [&str; 2] = ["target", "fallbackTarget"];
+/// The fields of a port that contain targets.
+pub(super) const TARGETS: [&str; 2] = ["targets", "fallbackTargets"];
 
 /// The hosts of all targets that the gateway may dial or request: the targets of ports, and the
 /// hosts, or patterns of hosts, of allow rules.
@@ -63,15 +63,12 @@ pub(super) fn hosts(document: &Value) -> impl Iterator<Item = &str> {
     let lists = PORTS.into_iter();
     let ports = lists.flat_map(|list| items(document, &[list]));
     let allowed = items(document, &["allow"]).iter();
-    ports
-        .flat_map(targets)
-        .chain(allowed)
-        .filter_map(host)
+    ports.flat_map(targets).chain(allowed).filter_map(host)
 }
 
 /// The targets of a port.
 pub(super) fn targets(port: &Value) -> impl Iterator<Item = &Value> {
-    TARGET.into_iter().filter_map(|field| port.get(field))
+    TARGETS.into_iter().flat_map(|field| items(port, &[field]))
 }
 
 /// The host of a target or of a rule.

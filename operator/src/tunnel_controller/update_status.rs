@@ -182,9 +182,9 @@ fn hindered(hindrance: &Hindrance, old: &[Condition]) -> Vec<Verdict> {
                 _ => no(condition::ACCEPTED),
             };
             verdicts.push(accepted);
-            let observed = ORDER.into_iter().filter(|type_| {
-                is_known(type_) || *type_ == condition::AVAILABLE
-            });
+            let observed = ORDER
+                .into_iter()
+                .filter(|type_| is_known(type_) || *type_ == condition::AVAILABLE);
             let written: Vec<_> = verdicts.iter().map(|verdict| verdict.type_).collect();
             let observed = observed.filter(|type_| {
                 let of_progress = [condition::RECONCILING, condition::STALLED];

@@ -30,7 +30,7 @@ mod target;
 
 pub use benchmark::OwningBenchmark;
 pub use carrier::ValidatedCarrier;
-pub use certificates::{Identities, ValidatedCertificates};
+pub use certificates::ValidatedCertificates;
 pub use clients::Clients;
 pub(super) use connect::HEADLESS;
 pub use connect::{Address, ValidatedConnect, ValidatedMeeting};
@@ -182,7 +182,6 @@ fn valid(
         holder: &holder,
         certificates: &certificates,
         credentials: &named.credentials,
-        peers: &peers,
     };
     let gateways = gateways::of(&security, &named.live)?;
     let pods = ValidatedPods::of(object, named, &gateways, settings);

@@ -5,6 +5,7 @@
 mod build;
 mod carriers;
 mod configuration;
+mod hosts;
 mod keys;
 mod kinds;
 mod listeners;
@@ -38,8 +39,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::fixtures::tunnel::{
-    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, OPEN, RENDEZVOUS, RENDEZVOUS_KEY, SECOND_EXIT_KEY, SMALLEST, object_json,
-    settings, shop_json, tuned,
+    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, OPEN, RENDEZVOUS, RENDEZVOUS_KEY,
+    SECOND_EXIT_KEY, SMALLEST, object_json, settings, shop_json, tuned,
 };
 
 /// Decodes an object of the kind that it names.

@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 
 use super::{
     CARRIER_PORT, Interface, Launch, PROXY_PORT, Proxy, Service, Setup, entry_at, openssh,
-    target_at,
 };
 use crate::topology::{Place, TUNNEL, at};
 
@@ -35,7 +34,7 @@ const VISIT_SECRET: &str = "entry-secret-of-the-lab-16-bytes-at-least";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Security {
     None,
-    MutualTls,
+    Certificates,
     PublicKeys,
     /// SSH's own encryption and authentication.
     Ssh,
@@ -198,7 +197,7 @@ impl Gateways {
         let mut exit = json!({"role": "Exit"});
         let mut entry = json!({
             "role": "Entry",
-            "connect": carrier,
+            "connect": [{"name": "exit", "address": carrier}],
             "pool": {"min": self.carriers, "max": self.carriers},
         });
         let mut launches = Vec::new();
@@ -214,7 +213,7 @@ impl Gateways {
             let visits = setup.file("entry-secret", VISIT_SECRET)?;
             exit["rendezvous"] = json!({"name": MEETING, "secretFile": registers});
             entry["rendezvous"] = json!({"name": MEETING, "secretFile": visits});
-            exit["connect"] = json!(carrier);
+            exit["connect"] = json!([{"name": "rendezvous", "address": carrier}]);
             launches.push(
                 launch(setup, Place::Entry, "rendezvous", &own)?
                     .called("rendezvous")
@@ -224,7 +223,8 @@ impl Gateways {
             exit["listen"] = json!(carrier);
         }
         let listens = Service::ALL.map(|service| entry_at(addresses.entry, service));
-        let allow = Service::ALL.map(|service| target_at(addresses.target, service));
+        let network = format!("{}/32", addresses.target);
+        let allow = Service::ALL.map(|service| json!({"cidr": network, "port": service.port()}));
         match (self.packets, self.way) {
             (Some(packets), _) => {
                 entry["network"] = packets.config();
@@ -234,7 +234,24 @@ impl Gateways {
             (None, _) => exit["allow"] = json!(allow),
         }
         if self.packets.is_none() {
-            entry["forwards"] = json!(self.forwards(setup));
+            let forwards = match self.way {
+                Way::Reverse => "reverseForwards",
+                _ => "forwards",
+            };
+            entry[forwards] = json!(forwards_of(setup));
+        }
+        if let Way::Dynamic(proxy) = self.way {
+            entry["proxies"] = json!([{
+                "name": "proxy",
+                "listen": at(addresses.entry, PROXY_PORT),
+                "protocol": match proxy {
+                    Proxy::Socks5 => "SOCKS5",
+                    Proxy::Http => "HTTP",
+                },
+            }]);
+        }
+        for (field, identities) in keys.exit.as_object().into_iter().flatten() {
+            entry["connect"][0][field] = identities.clone();
         }
         for (own, keys) in [(&mut entry, &keys.dials), (&mut exit, &keys.accepts)] {
             self.complete(own, keys, setup);
@@ -271,44 +288,19 @@ impl Gateways {
         own["splice"] = json!(self.splice);
     }
 
-    fn forwards(self, setup: &Setup<'_>) -> Vec<Value> {
-        let addresses = &setup.addresses;
-        let forward = |service: Service| {
-            let mut forward = json!({
-                "name": service.name(),
-                "listen": entry_at(addresses.entry, service),
-                "target": {"host": addresses.target, "port": service.port()},
-            });
-            if self.way == Way::Reverse {
-                forward["direction"] = json!("ExitToEntry");
-            }
-            forward
-        };
-        let mut forwards = Service::ALL.map(forward).to_vec();
-        if let Way::Dynamic(proxy) = self.way {
-            forwards.push(json!({
-                "name": "proxy",
-                "listen": at(addresses.entry, PROXY_PORT),
-                "protocol": match proxy {
-                    Proxy::Socks5 => "Socks5",
-                    Proxy::Http => "HttpConnect",
-                },
-            }));
-        }
-        forwards
-    }
-
     fn keys(self, setup: &Setup<'_>) -> Result<Keys> {
         match self.security {
             Security::None => Ok(Keys {
                 dials: json!({"mode": "None"}),
+                exit: json!({}),
                 accepts: json!({"mode": "None"}),
             }),
-            Security::MutualTls => {
+            Security::Certificates => {
                 let certificates = certificates(setup.folder)?;
                 Ok(Keys {
                     dials: certificates.dials.security(),
-                    accepts: certificates.accepts.security(),
+                    exit: certificates.dials.peers(),
+                    accepts: certificates.accepts.accepting(),
                 })
             }
             Security::PublicKeys => public_keys(setup),
@@ -317,9 +309,24 @@ impl Gateways {
     }
 }
 
-/// The field `security` of the dialling and of the accepting gateway.
+/// The forwards of all services.
+fn forwards_of(setup: &Setup<'_>) -> Vec<Value> {
+    let addresses = &setup.addresses;
+    let forward = |service: Service| {
+        json!({
+            "name": service.name(),
+            "listen": entry_at(addresses.entry, service),
+            "targets": [{"host": addresses.target, "port": service.port()}],
+        })
+    };
+    Service::ALL.map(forward).to_vec()
+}
+
+/// The field `security` of the dialling and of the accepting gateway, and the identities that the
+/// dialling gateway accepts: fields of an exit in `connect`.
 struct Keys {
     dials: Value,
+    exit: Value,
     accepts: Value,
 }
 
@@ -346,12 +353,21 @@ pub(super) struct Certified {
 impl Certified {
     fn security(&self) -> Value {
         json!({
-            "mode": "MutualTls",
+            "mode": "Certificates",
             "certificate": self.certificate,
             "key": self.key,
             "ca": self.ca,
-            "peers": [self.peer],
         })
+    }
+
+    fn peers(&self) -> Value {
+        json!({"certificateNames": [self.peer]})
+    }
+
+    fn accepting(&self) -> Value {
+        let mut security = self.security();
+        security["peers"] = json!([self.peers()]);
+        security
     }
 }
 
@@ -417,6 +433,7 @@ fn ssh_keys(setup: &Setup<'_>) -> Result<Keys> {
             "knownHosts": known,
             "hostKeyAlias": ACCEPTS,
         }),
+        exit: json!({}),
         accepts: json!({"mode": "SSH", "hostKeys": [accepts], "authorizedKeys": dials_public}),
     })
 }
@@ -439,9 +456,12 @@ fn public_keys(setup: &Setup<'_>) -> Result<Keys> {
         ))
     };
     let ((dials, (entry, _)), (accepts, (_, exit))) = (pair("dials.key")?, pair("accepts.key")?);
-    let end = |private: &Path, peer: &str| json!({"mode": "PublicKeys", "privateKeyFiles": [private], "peers": [peer]});
+    let end = |private: &Path| json!({"mode": "PublicKeys", "privateKeyFiles": [private]});
+    let mut accepting = end(&accepts);
+    accepting["peers"] = json!([{"publicKeys": [entry]}]);
     Ok(Keys {
-        dials: end(&dials, &exit),
-        accepts: end(&accepts, &entry),
+        dials: end(&dials),
+        exit: json!({"publicKeys": [exit]}),
+        accepts: accepting,
     })
 }

@@ -33,10 +33,10 @@ fn what_is_no_exit_is_named_with_its_field() {
         ),
         (
             "{name: far, address: 'far:1', webSocket: {host: 'a b'}}",
-            "webSocket: {path: /}\n",
+            "transport: WebSocket\nwebSocket: {path: /}\n",
             "connect[0].webSocket.host: \"a b\" is not HOST",
         ),
-        ("{name: far, address: 'far:1', webSocket: {host: far}}", "webSocket: {path: /}\n", ""),
+        ("{name: far, address: 'far:1', webSocket: {host: far}}", "transport: WebSocket\nwebSocket: {path: /}\n", ""),
     ] {
         match check(connect, more) {
             Ok(_) => assert_eq!(expected, "", "{connect}"),

@@ -295,11 +295,7 @@ impl Tls {
     ///
     /// # Errors
     /// The configuration does not list the exit.
-    pub(crate) fn quic_client(
-        &self,
-        inside: Inside,
-        to: To<'_>,
-    ) -> Result<(ClientConfig, String)> {
+    pub(crate) fn quic_client(&self, inside: Inside, to: To<'_>) -> Result<(ClientConfig, String)> {
         let exit = self.exit(to)?;
         Ok((
             for_quic(&exit.client, inside),

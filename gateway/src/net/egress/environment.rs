@@ -106,12 +106,16 @@ mod tests {
 
     fn config(security: &str, web_socket: bool, proxy: &str) -> Config {
         let web_socket = if web_socket {
-            "webSocket: {path: /}\n"
+            "transport: WebSocket\nwebSocket: {path: /}\n"
         } else {
             ""
         };
+        let names = match security {
+            TLS => "  certificateNames: [d]\n",
+            _ => "",
+        };
         let yaml = format!(
-            "role: Entry\nsecurity: {security}\nconnect:\n- name: far\n  address: far.example.com:443\n{web_socket}{proxy}"
+            "role: Entry\nsecurity: {security}\nconnect:\n- name: far\n  address: far.example.com:443\n{names}{web_socket}{proxy}"
         );
         Config::from_yaml(&yaml).unwrap()
     }
@@ -126,7 +130,7 @@ mod tests {
     }
 
     const NONE: &str = "{mode: None}";
-    const TLS: &str = "{mode: Certificates, certificate: a, key: b, ca: c, peers: [d]}";
+    const TLS: &str = "{mode: Certificates, certificate: a, key: b, ca: c}";
 
     #[test]
     fn a_web_socket_goes_through_the_proxy_of_its_scheme_and_nothing_else_does() {

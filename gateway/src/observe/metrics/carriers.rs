@@ -99,7 +99,7 @@ impl Snapshot {
             encoder,
             (
                 "muxgate_carrier_receive_budget_bytes",
-                "Receive memory in use, in bytes: payload that local sockets have not accepted; with Jmux, plus the credit that the peer has not used",
+                "Receive memory in use, in bytes: payload that local sockets have not accepted; with JMUX, plus the credit that the peer has not used",
             ),
             carriers.iter().map(|c| {
                 gauge(

@@ -83,7 +83,7 @@ pub(super) async fn renew(mux: &dyn Mux, dial_context: &DialContext) -> Infallib
 /// The number of carriers to maintain: the number that the session could use, within the configured
 /// bounds.
 fn wanted(bounds: config::Pool, pool: &PoolState) -> usize {
-    pool.wanted().clamp(bounds.min.into(), bounds.max.into())
+    pool.wanted().clamp(bounds.min.into(), bounds.max().into())
 }
 
 /// The route of a session's carriers: exit and transport.

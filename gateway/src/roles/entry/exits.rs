@@ -89,22 +89,20 @@ impl Links {
 
     /// The sessions that accept streams, with their places.
     fn ready(&self) -> impl Iterator<Item = (Place, &Rc<dyn Mux>)> {
-        self.by_place
-            .iter()
-            .filter_map(|(place, link)| match link {
-                Link::Up(session)
-                    if session.progress() == Progress::Ready && !session.has_ended() =>
-                {
-                    Some((*place, session))
-                }
-                Link::Up(_) | Link::Down | Link::Replacing => None,
-            })
+        self.by_place.iter().filter_map(|(place, link)| match link {
+            Link::Up(session) if session.progress() == Progress::Ready && !session.has_ended() => {
+                Some((*place, session))
+            }
+            Link::Up(_) | Link::Down | Link::Replacing => None,
+        })
     }
 
     /// The session of the lowest level with the fewest streams. A session without a carrier is
     /// chosen only if no session has a carrier.
     pub(super) fn best(&self) -> Option<Rc<dyn Mux>> {
-        let best = self.ready().min_by_key(|(place, session)| rank(*place, session));
+        let best = self
+            .ready()
+            .min_by_key(|(place, session)| rank(*place, session));
         best.map(|(_, session)| Rc::clone(session))
     }
 
@@ -246,11 +244,7 @@ impl Entry {
     ///
     /// # Errors
     /// No exit answers. The error is the error of the attempt that failed last.
-    async fn race(
-        &self,
-        chosen: Chosen,
-        begin: impl Fn(&Address),
-    ) -> std::io::Result<Connected> {
+    async fn race(&self, chosen: Chosen, begin: impl Fn(&Address)) -> std::io::Result<Connected> {
         let attempt = |at: Address, reached: Reached| {
             begin(&at);
             async move { dial_context::connect(&at, &self.dial_context, &reached).await }

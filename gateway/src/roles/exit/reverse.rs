@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{ForwardLimits, Reloadable};
+use muxtunnel_gateway_config::{Limits, Reloadable};
 use muxtunnel_proto::{ListenEvent, ListenId, Priority, Reason, Refusal};
 use tokio::sync::watch;
 
@@ -184,7 +184,7 @@ impl Reverse {
             forward: self
                 .telemetry
                 .forwards
-                .named(&address.to_string(), ForwardLimits::default()),
+                .named(&address.to_string(), Limits::default()),
             telemetry: Arc::clone(&self.telemetry),
             askers: RefCell::new(vec![asker]),
             registration: Rc::clone(&shared_listener.registration),

@@ -148,6 +148,7 @@ pub(crate) async fn open(
         early: b"early ".to_vec(),
         answer: Answer::None,
         source: None,
+        has_next: false,
     };
     let refused = Box::new(move |end| drop(tell.send(end)));
     let opened = mux.open(target, Priority::Interactive, connection, refused);
@@ -321,7 +322,7 @@ async fn an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_wa
     exit.shut_down();
     match end.await.unwrap() {
         OpenEnd::Returned(client) => assert_eq!(client.early, b"early "),
-        OpenEnd::Refused(refusal) => panic!("{refusal:?}"),
+        OpenEnd::Refused(refusal) | OpenEnd::Failed(refusal, _) => panic!("{refusal:?}"),
         OpenEnd::Abandoned => panic!("the connection is lost"),
     }
 }

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
-use muxtunnel_gateway_config::{BitRate, ForwardLimits};
+use muxtunnel_gateway_config::{BitRate, Limits};
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
 use muxtunnel_proto::{
     CarrierId, CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Pool,
@@ -324,6 +324,7 @@ async fn connection(local: Local) -> (Connection, TcpStream) {
         socket: Box::new(LocalSocket::from(socket)),
         answer: Answer::None,
         source: None,
+        has_next: false,
         local,
         early: Vec::new(),
     };
@@ -348,9 +349,9 @@ fn target() -> Local {
 
 /// A client of the forward `web`, whose streams share `rate`.
 fn client_with_rate(forwards: &Forwards, rate: BitRate) -> Local {
-    let limits = ForwardLimits {
-        rate: Some(rate),
-        ..ForwardLimits::default()
+    let limits = Limits {
+        bits_per_second: Some(rate),
+        ..Limits::default()
     };
     let forward = forwards.named("web", limits);
     Local::Client {
@@ -601,6 +602,7 @@ async fn a_panic_ends_its_session_and_nothing_else() {
             socket: Box::new(LocalSocket::from(socket)),
             answer: Answer::None,
             source: None,
+            has_next: false,
             local: Local::Target {
                 target: "tcp://x:1".to_owned(),
                 address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),

@@ -3,8 +3,8 @@
 
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
-    Carrier, ExitCarrier, Forward, MuxTunnel, MuxTunnelSpec, Network, NetworkEnd, Protocol, Security,
-    ServiceRef, Target, Tuning, WanEmulation,
+    Carrier, ExitCarrier, Forward, MuxTunnel, MuxTunnelSpec, Network, NetworkEnd, Protocol,
+    Security, ServiceRef, Target, Tuning, WanEmulation,
 };
 
 use super::metadata::owned;

@@ -4,10 +4,11 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use muxtunnel_contract::secrets;
+use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectWebSocket, Drain, Forward,
-    LISTEN_RULES_MAX, ListenRule, PEER_BYTES_MAX, Peer, Policy, Ports, ProxyListener, PublicKeys,
-    ReverseForward, Rule, Security, SshListener, Target, WebSocket,
+    LISTEN_RULES_MAX, ListenRule, Peer, Policy, Ports, ProxyListener, PublicKeys, ReverseForward,
+    Rule, Security, SshAlgorithms, SshListener, Target, WebSocket,
 };
 
 use super::sizing::sizing;
@@ -28,8 +29,6 @@ pub(super) const PRIVATE_KEY_FILE: &str = "key";
 pub(super) const PEERS_FILE: &str = "peers";
 /// Mount point of the files for ssh.
 pub(super) const SSH_FOLDER: &str = "/etc/muxgate-ssh";
-/// The name of the Service in `connect` of an entry whose exit belongs to the same object.
-const FALLBACK: &str = "service";
 
 /// The configuration of an end's gateways, checked by the gateway's own rules.
 pub(super) fn config(
@@ -64,8 +63,8 @@ pub(super) fn config(
         network: (object.network.as_ref()).map(|asked| network::config(asked, end)),
         admin: Some(all_addresses(ADMIN_PORT)),
         admin_hosts: Vec::new(),
-        forwards: streams.forwards.iter().filter_map(forward).collect(),
-        reverse_forwards: streams.reverse_forwards.iter().filter_map(reverse).collect(),
+        forwards: streams.forwards.iter().map(forward).collect(),
+        reverse_forwards: streams.reverse_forwards.iter().map(reverse).collect(),
         proxies: streams.proxies.iter().map(proxy).collect(),
         allow: policy.allow,
         deny: policy.deny,
@@ -144,8 +143,8 @@ fn connect(object: &ValidatedObject, end: End) -> Vec<Connect> {
         exits.flat_map(|exit| {
             let own = one_exit(exit, &entry.security);
             let fallback = exit.fallback.as_ref().map(|address| Connect {
-                name: FALLBACK.to_owned(),
-                order: own.order + 1,
+                name: secrets::EXIT_NAMES[1].to_owned(),
+                order: own.order.saturating_add(1),
                 address: Some(address.to_string()),
                 ..own.clone()
             });
@@ -162,7 +161,8 @@ fn one_exit(exit: &ValidatedConnect, security: &ValidatedSecurity) -> Connect {
     };
     Connect {
         name: exit.name.clone(),
-        order: exit.order,
+        // A greater order is out of bounds, too.
+        order: exit.order.try_into().unwrap_or(u8::MAX),
         address: Some(exit.address.to_string()),
         command: Vec::new(),
         public_keys: exit.public_keys.clone(),
@@ -180,29 +180,32 @@ fn ssh(asked: &ValidatedSsh) -> SshListener {
         host_keys: asked.host_keys.iter().map(file).collect(),
         authorized_keys: asked.authorized_keys.as_ref().map(file),
         trusted_user_ca_keys: asked.trusted_user_ca_keys.as_ref().map(file),
-        algorithms: asked.algorithms,
+        algorithms: match asked.algorithms {
+            crds::SshAlgorithms::Default => SshAlgorithms::Default,
+            crds::SshAlgorithms::Compatible => SshAlgorithms::Compatible,
+        },
     }
 }
 
-fn forward(forward: &ValidatedForward) -> Option<Forward> {
-    Some(Forward {
+fn forward(forward: &ValidatedForward) -> Forward {
+    Forward {
         name: forward.name.clone(),
         listen: all_addresses(forward.port),
-        target: forward.targets.first().map(target)?,
+        targets: forward.targets.iter().map(target).collect(),
         proxy_protocol: forward.proxy_protocol,
         priority: forward.priority,
         limits: forward.limits,
-    })
+    }
 }
 
-fn reverse(forward: &ValidatedForward) -> Option<ReverseForward> {
-    Some(ReverseForward {
+fn reverse(forward: &ValidatedForward) -> ReverseForward {
+    ReverseForward {
         name: forward.name.clone(),
         listen: all_addresses(forward.port),
-        target: forward.targets.first().map(target)?,
+        targets: forward.targets.iter().map(target).collect(),
         priority: forward.priority,
         limits: forward.limits,
-    })
+    }
 }
 
 fn proxy(proxy: &ValidatedProxy) -> ProxyListener {
@@ -211,7 +214,7 @@ fn proxy(proxy: &ValidatedProxy) -> ProxyListener {
         name: proxy.name.clone(),
         protocol: proxy.protocol,
         listen: all_addresses(proxy.port),
-        fallback_target: proxy.fallback_targets.first().map(target),
+        fallback_targets: proxy.fallback_targets.iter().map(target).collect(),
         users_file: users.map(|users| format!("{USERS_FOLDER}/{}", users_path(users))),
         user: None,
         password_file: None,
@@ -253,7 +256,8 @@ fn allow_listen(object: &ValidatedObject, security: &ValidatedSecurity) -> Vec<L
                 let name = peer.accepted().and_then(|own| own.name.as_deref());
                 let asked = &peer.object.spec.reverse_ports;
                 let asked = ports().filter(|port| name.is_some() && asked.contains(&port.name));
-                asked.map(move |port| rule(port.port, name))
+                let rules = asked.map(|port| rule(port.port, name));
+                rules.collect::<Vec<_>>()
             });
             return rules.take(LISTEN_RULES_MAX).collect();
         }

@@ -168,7 +168,7 @@ fn pod(
     let resources = resources_of(&gateway.template, ContainerName::Gateway);
     let agent = token.as_ref().map(|_| muxbench::agent(settings, resources));
     volumes.extend(token.map(muxbench::token_volume));
-    let gateway_container = container(object, end, gateway, settings, mounts);
+    let gateway_container = container(object, gateway, settings, mounts);
     let init_containers = init_containers(object, end, gateway, settings);
     let template = gateway.template.spec.clone().unwrap_or_default();
     let mut placed = placed(&gateway.template);
@@ -339,7 +339,6 @@ fn seccomp() -> SeccompProfile {
 
 fn container(
     object: &ValidatedObject,
-    end: End,
     gateway: &ValidatedGateway,
     settings: &Settings,
     mounts: Vec<VolumeMount>,

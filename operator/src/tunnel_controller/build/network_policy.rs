@@ -88,7 +88,10 @@ fn admin_peers(object: &ValidatedObject, peers: &AdminPeers) -> Clients {
 /// The runner of the benchmark that created the object as an environment.
 fn runner(benchmark: &OwningBenchmark) -> NetworkPolicyPeer {
     let kind = MuxBenchmark::kind(&());
-    pods(None, labels::selector(&kind, &benchmark.name, labels::RUNNER))
+    pods(
+        None,
+        labels::selector(&kind, &benchmark.name, labels::RUNNER),
+    )
 }
 
 /// Pods with `labels`, in the object's namespace or in namespaces with the labels `namespace`.

@@ -10,14 +10,14 @@ use muxtunnel_gateway_config::{Config, NAT64_PREFIXES_MAX, PROTECTED_MAX, Peer, 
 use serde_yaml::Value;
 
 use crate::tunnel_controller::document::{
-    PORTS, REVERSE_FORWARDS, TARGET, host, items, parsed, set_items, targets,
+    PORTS, REVERSE_FORWARDS, TARGETS, host, items, parsed, set_items, targets,
 };
 
 /// The fields of a port that decide who reaches which target.
 const DECISIVE: [&[&str]; 7] = [
     &["listen"],
-    &[TARGET[0]],
-    &[TARGET[1]],
+    &[TARGETS[0]],
+    &[TARGETS[1]],
     &["protocol"],
     &["usersFile"],
     &["acceptProxyProtocol"],
@@ -110,7 +110,8 @@ fn is_same(port: &Value, now: &Value) -> bool {
         let found = path.iter().try_fold(port, |value, name| value.get(name));
         found.cloned()
     };
-    port.get("name") == now.get("name") && DECISIVE.iter().all(|path| at(port, path) == at(now, path))
+    port.get("name") == now.get("name")
+        && DECISIVE.iter().all(|path| at(port, path) == at(now, path))
 }
 
 /// Adds the denials whose fields the document's version knows.
@@ -191,10 +192,26 @@ pub(super) fn withdraw(document: &mut Value, is_refused: impl Fn(&str) -> bool) 
     let denied = dialled.chain(allowed).filter(|item| is_for(item));
     let denied: Vec<_> = denied.take(room).cloned().collect();
     for list in PORTS {
-        retain(document, &[list], |port| !targets(port).any(is_for));
+        let ports = items(document, &[list]).iter();
+        let ports = ports.filter_map(|port| without(port, &is_for));
+        let ports: Vec<_> = ports.collect();
+        if ports != items(document, &[list]) {
+            set_items(document, &[list], ports);
+        }
     }
     retain(document, &["allow"], |rule| !is_for(rule));
     append(document, &["deny"], denied, RULES_MAX);
+}
+
+/// The port without the targets that `is_refused` names. `None` if it then has no target.
+fn without(port: &Value, is_refused: impl Fn(&Value) -> bool) -> Option<Value> {
+    let mut port = port.clone();
+    for field in TARGETS {
+        retain(&mut port, &[field], |target| !is_refused(target));
+    }
+    // Clients of a proxy name their targets.
+    let is_proxy = port.get("protocol").is_some();
+    (is_proxy || targets(&port).next().is_some()).then_some(port)
 }
 
 #[cfg(test)]

@@ -127,8 +127,7 @@ fn service(
             type_: Some(asked.type_().as_str().to_owned()),
             external_traffic_policy: policy.map(|policy| policy.as_str().to_owned()),
             load_balancer_class: asked.load_balancer_class.clone().filter(|_| is_balanced),
-            load_balancer_source_ranges: ranges
-                .filter(|ranges| is_balanced && !ranges.is_empty()),
+            load_balancer_source_ranges: ranges.filter(|ranges| is_balanced && !ranges.is_empty()),
             selector: Some(selector(object, end)),
             ports: Some(ports),
             ip_families: (!families.is_empty()).then_some(families),

@@ -31,7 +31,9 @@ async fn objects_of_one_name_have_gateways_of_their_own() {
     until("children", || deployments.into_iter().all(exists)).await;
     api.run_pods();
     until("readiness", || {
-        OBJECTS.into_iter().all(|(path, ..)| is_ready_at(&api, path))
+        OBJECTS
+            .into_iter()
+            .all(|(path, ..)| is_ready_at(&api, path))
     })
     .await;
     let before = api.get("deployments/office-tunnel-exit").unwrap();
@@ -98,10 +100,16 @@ async fn an_object_reads_back_as_it_was_written() {
         let stored = bench.object();
         assert_eq!(stored["spec"], written["spec"]);
         for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
-            assert_eq!(stored["metadata"][field], written["metadata"][field], "{field}");
+            assert_eq!(
+                stored["metadata"][field], written["metadata"][field],
+                "{field}"
+            );
         }
         let writes = bench.api.take_writes();
-        let own: Vec<_> = writes.iter().filter(|write| write.contains(&bench.path())).collect();
+        let own: Vec<_> = writes
+            .iter()
+            .filter(|write| write.contains(&bench.path()))
+            .collect();
         let status = format!("PATCH {}/status", bench.path());
         assert!(own.iter().all(|write| **write == status), "{own:?}");
     }

@@ -14,8 +14,8 @@ const CHILDREN: [&str; 10] = [
     "PATCH networkpolicies/office-entry",
     "PATCH configmaps/office-tunnel-exit",
     "PATCH configmaps/office-entry",
-    "PATCH services/office-tunnel-exit",
     "PATCH services/office-entry",
+    "PATCH services/office-tunnel-exit",
     "PATCH deployments/office-tunnel-exit",
     "PATCH deployments/office-entry",
 ];
@@ -97,7 +97,10 @@ fn steady() -> Vec<Steady> {
         Steady {
             name: "certificates of cert-manager",
             spec: MANAGED.replace("carrier: {protocol: JMUX}", issuer),
-            reads: &["certificates/office-tunnel-exit", "certificates/office-entry"],
+            reads: &[
+                "certificates/office-tunnel-exit",
+                "certificates/office-entry",
+            ],
         },
     ]
 }
@@ -167,7 +170,10 @@ async fn what_a_webhook_makes_of_a_child_is_written_once_and_drift_still_comes_b
     deployment["spec"]["replicas"] = json!(7);
     bench.api.put("deployments/office-tunnel-exit", deployment);
     bench.reconcile().await.unwrap();
-    assert_eq!(bench.api.take_writes(), ["PATCH deployments/office-tunnel-exit"]);
+    assert_eq!(
+        bench.api.take_writes(),
+        ["PATCH deployments/office-tunnel-exit"]
+    );
 }
 
 #[tokio::test]
@@ -197,7 +203,10 @@ async fn what_somebody_else_changed_is_put_back() {
     bench.api.put("deployments/office-tunnel-exit", deployment);
     bench.api.take_requests();
     bench.reconcile().await.unwrap();
-    assert_eq!(bench.api.take_writes(), ["PATCH deployments/office-tunnel-exit"]);
+    assert_eq!(
+        bench.api.take_writes(),
+        ["PATCH deployments/office-tunnel-exit"]
+    );
 }
 
 #[tokio::test]
@@ -298,8 +307,9 @@ async fn a_tunnel_is_available_where_a_connection_reaches_a_target() {
         message.contains("forward web: Service shop has no ready endpoints"),
         "{message}"
     );
+    assert_eq!(bench.condition("Ready")["reason"], "TargetNotReady");
     assert_eq!(
-        bench.condition("Ready")["status"],
+        bench.condition("Programmed")["status"],
         "True",
         "the tunnel itself matches its spec"
     );

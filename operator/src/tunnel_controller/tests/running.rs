@@ -187,7 +187,10 @@ async fn one_kind_in_trouble_silences_no_other() {
             until(&case, is_back).await;
             // A new tunnel is served.
             put_tunnel(&api, "branch");
-            until(&case, || api.get("deployments/branch-tunnel-exit").is_some()).await;
+            until(&case, || {
+                api.get("deployments/branch-tunnel-exit").is_some()
+            })
+            .await;
             // Only the failing watch is stale.
             sleep(Duration::from_secs(200)).await;
             let stale: Vec<_> = process

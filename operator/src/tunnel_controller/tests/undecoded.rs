@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use muxtunnel_crds::MuxTunnel;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -153,7 +154,13 @@ async fn its_running_gateways_lose_what_is_revoked() {
     shop["metadata"]["namespace"] = json!("shops");
     bench.api.put("services/shop@shops", shop);
     bench.run().await;
-    let config = |bench: &Bench| bench.api.get("configmaps/office-tunnel-exit").unwrap().to_string();
+    let config = |bench: &Bench| {
+        bench
+            .api
+            .get("configmaps/office-tunnel-exit")
+            .unwrap()
+            .to_string()
+    };
     assert!(config(&bench).contains("shop.shops"), "{}", config(&bench));
     edit(
         &bench.api,
@@ -191,7 +198,12 @@ async fn a_grant_that_cannot_be_decoded_is_named_and_changes_no_gateway() {
     shop["metadata"]["namespace"] = json!("shops");
     bench.api.put("services/shop@shops", shop);
     bench.run().await;
-    let config = |end: &str| bench.api.get(&format!("configmaps/{}", child(end))).unwrap();
+    let config = |end: &str| {
+        bench
+            .api
+            .get(&format!("configmaps/{}", child(end)))
+            .unwrap()
+    };
     let before = config("exit");
     let mut newer = grant("shops", "site", "shop");
     newer.data["spec"]["to"][0]["name"] = json!(["shop", "till"]);
@@ -240,10 +252,7 @@ async fn an_unknown_value_of_the_status_is_replaced() {
     bench.reconcile().await.unwrap();
     bench.reconcile().await.unwrap();
     assert_eq!(undecoded::reason(&*bench.tunnel()), None);
-    assert_eq!(
-        bench.condition("Ready")["status"],
-        "True"
-    );
+    assert_eq!(bench.condition("Ready")["status"], "True");
     assert_eq!(secrets(), created);
 }
 

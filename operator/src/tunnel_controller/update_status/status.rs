@@ -77,7 +77,9 @@ impl Status {
             ),
             Self::Rendezvous(status) => (&mut status.carriers, None, None),
         };
-        let carriers = carriers.iter_mut().map(|CarrierStatus { connected, .. }| connected);
+        let carriers = carriers
+            .iter_mut()
+            .map(|CarrierStatus { connected, .. }| connected);
         let network = network.into_iter().flatten();
         let network = network.map(|NetworkStatus { sessions, .. }| sessions);
         let peers = peers.into_iter().flatten();

@@ -96,7 +96,11 @@ impl CarrierPort {
         if !spec.rendezvous.is_empty() {
             return Ok(None);
         }
-        let port = Self::of(spec.service.as_ref(), spec.from.as_ref(), &spec.trusted_proxies)?;
+        let port = Self::of(
+            spec.service.as_ref(),
+            spec.from.as_ref(),
+            &spec.trusted_proxies,
+        )?;
         let advertised = spec.advertised_endpoint.clone();
         Ok(Some(Self { advertised, ..port }))
     }
@@ -114,12 +118,11 @@ pub(super) fn of(
 fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGateway, String> {
     let object = source.object;
     let asked = asked(object, end);
-    let replicas = match object {
-        // Only one gateway knows all registrations.
-        Object::Rendezvous(_) => Replicas::Fixed(1),
-        // The packets of a network need exactly one gateway at each end.
-        _ if object.has_network() => Replicas::Fixed(1),
-        _ => Replicas::free(live.deployments.get(&end).map(AsRef::as_ref)),
+    // Only one gateway knows all registrations at a rendezvous. The packets of a network need exactly
+    // one gateway at each end.
+    let replicas = match object.has_network() || object.rendezvous().is_some() {
+        true => Replicas::Fixed(1),
+        false => Replicas::of(&asked, live.deployments.get(&end).map(AsRef::as_ref)),
     };
     let carrier_port = match (object, end) {
         (Object::Tunnel(_), End::Exit) => Some(CarrierPort::of_own_exit(source.holder)),
@@ -128,7 +131,11 @@ fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGatewa
         (Object::Rendezvous(own), _) => {
             let spec = &own.spec;
             let service = (spec.service.as_ref(), spec.from.as_ref());
-            Some(CarrierPort::of(service.0, service.1, &spec.trusted_proxies)?)
+            Some(CarrierPort::of(
+                service.0,
+                service.1,
+                &spec.trusted_proxies,
+            )?)
         }
     };
     let limits = match object {
@@ -137,9 +144,9 @@ fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGatewa
         Object::Rendezvous(own) => Some(own.spec.limits.as_ref()),
     };
     let carriers = limits.map(|limits| limits.and_then(|limits| limits.carriers));
-    let ssh = object.exit().and_then(|exit| exit.spec.ssh.as_ref());
+    let ssh = object.exit().and_then(|exit| exit.spec.ssh.as_deref());
     Ok(ValidatedGateway {
-        replicas: Replicas::of(&asked, replicas),
+        replicas,
         drain_seconds: asked.drain_seconds.unwrap_or(defaults::DRAIN_SECONDS),
         template: asked.template.unwrap_or_default(),
         security: source.security(end)?,

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use muxtunnel_crds as crds;
 use muxtunnel_crds::{NetworkEnd, NetworkForwarding, NetworkRule, Protocol};
 use muxtunnel_gateway_config::{
-    Cidr, MTU_DEFAULT, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, Rule,
-    check_network_dns, check_network_pool,
+    Cidr, MTU_DEFAULT, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, Rule, check_network_dns,
+    check_network_pool,
 };
 
 use super::JudgedPeer;
@@ -143,7 +143,10 @@ impl ValidatedNetwork {
             queues: asked.queues.unwrap_or(1),
             peers: Vec::new(),
             pools: Vec::new(),
-            dns: asked.dns.map(|dns| self::dns(dns, &exit.cidrs)).transpose()?,
+            dns: asked
+                .dns
+                .map(|dns| self::dns(dns, &exit.cidrs))
+                .transpose()?,
             peers_reach_each_other: false,
             allow: rules("network.allow", asked.allow)?,
             deny: rules("network.deny", asked.deny)?,

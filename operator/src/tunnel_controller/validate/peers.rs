@@ -172,7 +172,9 @@ impl Taken {
 /// names below it.
 fn covers_same(one: &str, other: &str) -> bool {
     let covers = |pattern: &str, name: &str| {
-        let below = pattern.strip_suffix('*').filter(|below| below.ends_with('/'));
+        let below = pattern
+            .strip_suffix('*')
+            .filter(|below| below.ends_with('/'));
         pattern == name || below.is_some_and(|below| name.starts_with(below))
     };
     covers(one, other) || covers(other, one)
@@ -219,7 +221,10 @@ impl Judge<'_> {
         })?;
         self.check_reverse_ports(object).map_err(wrong)?;
         let networks = self.networks(object).map_err(wrong)?;
-        let text = serde_yaml::to_string(&(&peer, networks.iter().map(Cidr::to_string).collect::<Vec<_>>()));
+        let text = serde_yaml::to_string(&(
+            &peer,
+            networks.iter().map(Cidr::to_string).collect::<Vec<_>>(),
+        ));
         if text.map_or(usize::MAX, |text| text.len()) > PEER_BYTES_MAX {
             let detail = format!(
                 "the peer has more than {PEER_BYTES_MAX} bytes in the gateways' configuration: use fewer or wider \
@@ -273,7 +278,8 @@ impl Judge<'_> {
             return Ok(networks);
         };
         let asked = exit.network.as_ref();
-        let asked = asked.ok_or("networkCIDRs needs network of the MuxExit: remove networkCIDRs")?;
+        let asked =
+            asked.ok_or("networkCIDRs needs network of the MuxExit: remove networkCIDRs")?;
         let bounds = network::peer_cidrs(asked)?;
         let is_within = |network: &Cidr| bounds.iter().any(|bound| bound.has(*network));
         match networks.iter().find(|network| !is_within(network)) {

@@ -135,7 +135,9 @@ impl Scope<'_> {
             return Err(Unusable::Wrong(elsewhere));
         }
         let spec = service.spec.as_ref();
-        let ports = spec.into_iter().flat_map(|spec| spec.ports.iter().flatten());
+        let ports = spec
+            .into_iter()
+            .flat_map(|spec| spec.ports.iter().flatten());
         let mut tcp = ports.filter(|port| matches!(port.protocol.as_deref(), None | Some("TCP")));
         let found = tcp.find(|port| port.port == i32::from(asked));
         let found =
@@ -145,7 +147,9 @@ impl Scope<'_> {
             return Ok(asked);
         }
         pod_port(found, self.named.endpoints.get(name)).map_err(|problem| {
-            Unusable::Wrong(format!("{noun} is headless, and its port {asked} {problem}"))
+            Unusable::Wrong(format!(
+                "{noun} is headless, and its port {asked} {problem}"
+            ))
         })
     }
 }

@@ -153,7 +153,13 @@ fn each_protocol_has_a_tunnel_of_its_own_to_the_same_server() {
     let names: Vec<_> = objects.tunnels.iter().map(ResourceExt::name_any).collect();
     assert_eq!(names, ["probe-e1-jmux", "probe-e1-native"]);
     let [jmux, native] = objects.tunnels.try_into().unwrap();
-    let protocol = |tunnel: &MuxTunnel| tunnel.spec.carrier.as_ref().and_then(|c| c.connection.protocol);
+    let protocol = |tunnel: &MuxTunnel| {
+        tunnel
+            .spec
+            .carrier
+            .as_ref()
+            .and_then(|c| c.connection.protocol)
+    };
     assert_eq!(protocol(&jmux), Some(Protocol::Jmux));
     assert_eq!(protocol(&native), Some(Protocol::Native));
     assert_eq!(jmux.spec.forwards, native.spec.forwards);
@@ -173,10 +179,16 @@ fn tunnels_have_what_is_asked_of_carriers_as_far_as_their_protocol_has_it() {
         .map(|tunnel| tunnel.spec.carrier.unwrap());
     let [jmux, native] = carriers.collect::<Vec<_>>().try_into().unwrap();
     let cubic = Some(CongestionControl::Cubic);
-    assert_eq!((jmux.connection.congestion_control, jmux.pool), (cubic, None));
+    assert_eq!(
+        (jmux.connection.congestion_control, jmux.pool),
+        (cubic, None)
+    );
     assert_eq!((jmux.resume, jmux.connection.transport), (None, None));
     assert_eq!(
-        (jmux.connection.liveness_seconds, native.connection.liveness_seconds),
+        (
+            jmux.connection.liveness_seconds,
+            native.connection.liveness_seconds
+        ),
         (Some(30), Some(30))
     );
     assert_eq!(native.connection.transport, Some(Transport::Kcp));

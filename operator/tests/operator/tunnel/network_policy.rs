@@ -40,19 +40,10 @@ fn peers() -> Vec<(&'static str, Peer)> {
     let operator = labelled(&[("app", "operator")]);
     vec![
         ("client", pod_of("site", labelled(&[("app", "client")]))),
-        (
-            "own-entry",
-            pod_of("site", gateway("office", "entry")),
-        ),
+        ("own-entry", pod_of("site", gateway("office", "entry"))),
         ("own-exit", pod_of("site", gateway("office", "exit"))),
-        (
-            "other-tunnel",
-            pod_of("site", gateway("home", "entry")),
-        ),
-        (
-            "namesake",
-            pod_of("elsewhere", gateway("office", "entry")),
-        ),
+        ("other-tunnel", pod_of("site", gateway("home", "entry"))),
+        ("namesake", pod_of("elsewhere", gateway("office", "entry"))),
         ("operator", pod_of("mux", operator.clone())),
         ("impostor", pod_of("site", operator)),
         ("neighbour", pod_of("mux", labelled(&[("app", "other")]))),
@@ -60,7 +51,10 @@ fn peers() -> Vec<(&'static str, Peer)> {
             "prometheus",
             pod_of("monitoring", labelled(&[("app", "p")])),
         ),
-        ("runner", pod_of("site", labels::child("MuxBenchmark", "probe", "runner"))),
+        (
+            "runner",
+            pod_of("site", labels::child("MuxBenchmark", "probe", "runner")),
+        ),
         ("outside", None),
     ]
 }

@@ -155,7 +155,7 @@ fn the_resources_of_the_template_are_those_of_every_container() {
                     limits: {cpu: 100m, memory: 64Mi, example.com/card: 1}}}]}}";
     let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
     let spec = format!(
-        "{native}entry: {{{template}}}\nexit: {{{template}}}\nwan: {{delay: 10ms}}\n\
+        "{native}entry: {{{template}}}\nexit: {{{template}}}\nwanEmulation: {{delayMilliseconds: 10}}\n\
          network: {{entry: {{cidrs: [10.1.0.0/24]}}, exit: {{cidrs: [10.2.0.0/24]}}}}\n"
     );
     let resources = built(&spec);
@@ -200,7 +200,9 @@ fn a_resource_that_the_template_does_not_name_keeps_its_default() {
             json!({"requests": {"cpu": "2"}, "limits": {"memory": "4Mi"}}),
         ),
     ] {
-        let template = format!("template: {{spec: {{containers: [{{name: gateway, resources: {resources}}}]}}}}");
+        let template = format!(
+            "template: {{spec: {{containers: [{{name: gateway, resources: {resources}}}]}}}}"
+        );
         let spec = format!("{}entry: {{{template}}}\nexit: {{{template}}}\n", tuned());
         assert_eq!(tried(&built(&spec).probe_jobs[0]), expected, "{resources}");
     }

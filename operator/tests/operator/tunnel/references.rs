@@ -1,9 +1,7 @@
 //! Services of other namespaces: look-ups, refusals and messages.
 
-use muxtunnel_operator::tunnel_controller::references::{
-    canonical_host, references, services_of_host,
-};
 use muxtunnel_operator::tunnel_controller::end::End;
+use muxtunnel_operator::tunnel_controller::references::references;
 
 use super::build::config;
 use super::*;
@@ -19,16 +17,16 @@ fn permitted() -> Dereferenced {
     }
 }
 
-fn forbidden() -> Dereferenced {
+pub(super) fn forbidden() -> Dereferenced {
     Dereferenced {
         forbidden: [named("shops", "shop")].into(),
         ..Dereferenced::default()
     }
 }
 
-fn allowed(resources: &Resources) -> Vec<String> {
+pub(super) fn allowed(resources: &Resources) -> Vec<String> {
     let exit = config(resources, "office-tunnel-exit");
-    exit.policy.allow.iter().map(ToString::to_string).collect()
+    exit.allow.iter().map(ToString::to_string).collect()
 }
 
 /// The number of forwards of the entry.
@@ -62,11 +60,11 @@ fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_other
     assert_eq!(allowed(&resources), ["db.example.com.:5432"]);
     // The exit denies the target, which ends open streams to the target.
     let exit = config(&resources, "office-tunnel-exit");
-    let deny: Vec<_> = exit.policy.deny.iter().map(ToString::to_string).collect();
+    let deny: Vec<_> = exit.deny.iter().map(ToString::to_string).collect();
     assert_eq!(deny, ["shop.shops.svc"]);
     let entry = config(&resources, "office-entry");
     assert_eq!(entry.forwards.len(), 1);
-    assert!(entry.policy.is_empty());
+    assert!(entry.allow.is_empty() && entry.deny.is_empty());
 }
 
 #[test]
@@ -86,7 +84,10 @@ fn nor_is_the_services_name_as_an_address() {
 /// The other targets of a forward need no permission.
 #[test]
 fn a_forward_keeps_its_permitted_targets() {
-    let spec = FAR.replace("port: 80}]", "port: 80}, {host: web.example.com, port: 80}]");
+    let spec = FAR.replace(
+        "port: 80}]",
+        "port: 80}, {host: web.example.com, port: 80}]",
+    );
     let tunnel = valid_with(&spec, &forbidden(), &settings());
     assert_eq!(not_permitted(&tunnel), [REFUSAL]);
     let resources = build(&tunnel, &settings()).unwrap();
@@ -95,7 +96,9 @@ fn a_forward_keeps_its_permitted_targets() {
         ["web.example.com.:80", "db.example.com.:5432"]
     );
     let entry = config(&resources, "office-entry");
-    assert_eq!(entry.forwards[0].targets.len(), 1);
+    let targets = &entry.forwards[0].targets;
+    assert_eq!(targets.len(), 1);
+    assert_eq!(targets[0].to_string(), "web.example.com.:80");
 }
 
 #[test]
@@ -114,20 +117,31 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
         ..shop()
     };
     let resources = build(&valid_with(SMALLEST, &named, &settings()), &settings()).unwrap();
-    let policy = config(&resources, "office-tunnel-exit").policy;
-    let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
+    let exit = config(&resources, "office-tunnel-exit");
+    let protected: Vec<_> = exit
+        .protected_cidrs
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(protected, ["172.18.0.2"]);
-    let policy = config(&resources, "office-entry").policy;
-    assert!(policy.is_empty());
+    assert!(
+        config(&resources, "office-entry")
+            .protected_cidrs
+            .is_empty()
+    );
     // An entry that dials for its exit needs the permission, too.
     let reverse = SMALLEST
         .replace("JMUX", "Native")
         .replace("- name: db\n", "reverseForwards:\n- name: db\n");
     let resources = build(&valid_with(&reverse, &named, &settings()), &settings()).unwrap();
-    let policy = config(&resources, "office-entry").policy;
-    let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
+    let entry = config(&resources, "office-entry");
+    let protected: Vec<_> = entry
+        .protected_cidrs
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(protected, ["172.18.0.2"]);
-    assert!(policy.allow.is_empty() && policy.deny.is_empty());
+    assert!(entry.allow.is_empty() && entry.deny.is_empty());
 }
 
 #[test]
@@ -139,138 +153,6 @@ fn the_own_namespace_needs_no_permission_however_it_is_named() {
     let found = references(&object(FAR), "site");
     assert_eq!(found.services, [named("shops", "shop")].into());
     assert_eq!(found.foreign, found.services);
-}
-
-fn at(host: &str) -> AddressTarget {
-    AddressTarget {
-        host: host.to_owned(),
-        port: 80,
-    }
-}
-
-/// A host, the Services that it may name, and the host that pods of namespace site look up.
-const HOSTS: [(&str, &[&str], &str); 25] = [
-    ("shop", &["site/shop"], "shop"),
-    ("Shop.", &["site/shop"], "shop"),
-    ("shop.site", &["site/shop"], "shop.site"),
-    ("shop.site.svc", &["site/shop"], "shop.site.svc"),
-    ("shop.shops.svc", &["shops/shop"], "shop.shops.svc"),
-    ("shop.shops.svc.", &["shops/shop"], "shop.shops.svc"),
-    (
-        "pod-0.shop.shops.svc",
-        &["shops/shop"],
-        "pod-0.shop.shops.svc",
-    ),
-    (
-        "SHOP.Shops.SVC.cluster.local",
-        &["shops/shop"],
-        "shop.shops.svc.cluster.local.",
-    ),
-    (
-        "shop.shops.svc.example.org.",
-        &["shops/shop"],
-        "shop.shops.svc.example.org.",
-    ),
-    (
-        "shop.site.svc.cluster.local",
-        &["site/shop"],
-        "shop.site.svc.cluster.local.",
-    ),
-    // A Service, a namespace and a label of the cluster's domain may each be called `svc`.
-    ("svc", &["site/svc"], "svc"),
-    ("svc.shops.svc", &["shops/svc"], "svc.shops.svc"),
-    ("shop.svc.svc", &["svc/shop"], "shop.svc.svc"),
-    (
-        "shop.shops.svc.svc.example.org",
-        &["shops/shop", "svc/shops"],
-        "shop.shops.svc.svc.example.org.",
-    ),
-    // The host gets a final dot, because a resolver must not complete it to a Service of another
-    // namespace.
-    ("shop.shops", &[], "shop.shops."),
-    ("kubernetes.default", &[], "kubernetes.default."),
-    ("shop.svc", &[], "shop.svc."),
-    ("svc.shops", &[], "svc.shops."),
-    ("pod-0.shop.shops", &[], "pod-0.shop.shops."),
-    ("site.shops", &[], "site.shops."),
-    ("example.com", &[], "example.com."),
-    ("a_b.site", &[], "a_b.site"),
-    ("10.0.0.1", &[], "10.0.0.1"),
-    ("fd00::1", &[], "fd00::1"),
-    ("2001:DB8:0::1", &[], "2001:db8::1"),
-];
-
-#[test]
-fn names_of_services_are_recognised_and_others_are_not_completed_to_one() {
-    for (host, services, looked_up) in HOSTS {
-        let found = services_of_host(&at(host), "site");
-        let found: Vec<_> = found
-            .iter()
-            .map(|found| format!("{}/{}", found.namespace, found.name))
-            .collect();
-        assert_eq!(found, services, "{host}");
-        assert_eq!(canonical_host(host, "site"), looked_up, "{host}");
-    }
-    let longest = ["a"; 127].join(".");
-    assert_eq!(canonical_host(&longest, "site"), longest);
-}
-
-/// The targets of the exit, if the forward names `host` and the own namespace has the Service.
-fn dialled(host: &str, service: Option<(&str, &str)>) -> Vec<String> {
-    let short = FAR.replace(
-        "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
-        &format!("[{{host: {host}, port: 5432}}]"),
-    );
-    let services = service.map(|(name, type_)| {
-        let spec = json!({"type": type_, "clusterIP": "None", "ports": [{"port": 5432}]});
-        let service = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}));
-        (named("site", name), service.unwrap())
-    });
-    let named = Dereferenced {
-        services: services.into_iter().collect(),
-        ..Dereferenced::default()
-    };
-    let resources = build(&valid_with(&short, &named, &settings()), &settings()).unwrap();
-    allowed(&resources)
-}
-
-/// `db-0.db` is what a pod of the own namespace calls the first pod of the StatefulSet `db`.
-#[test]
-fn a_pod_of_a_stateful_set_is_dialled_by_its_whole_name_if_its_service_exists() {
-    let db = Some(("db", "ClusterIP"));
-    assert_eq!(dialled("db-0.db", db)[0], "db-0.db.site.svc:5432");
-    assert_eq!(dialled("DB-0.Db", db)[0], "db-0.db.site.svc:5432");
-    // The operator looks the Service up, and reconciles if it appears.
-    let short = FAR.replace("db.example.com", "db-0.db");
-    let found = references(&object(&short), "site");
-    assert!(found.services.contains(&named("site", "db")));
-    assert_eq!(found.foreign, [named("shops", "shop")].into());
-    // In all other cases, the name is final. So it reaches no Service `db-0` of a namespace `db`.
-    for (host, service) in [
-        ("db-0.db", None),
-        ("db-0.db", Some(("web", "ClusterIP"))),
-        ("db-0.db", Some(("db", "ExternalName"))),
-        ("db-0.db.", db),
-        ("a.db-0.db", db),
-        ("_db.db", db),
-    ] {
-        let name = host.trim_end_matches('.');
-        let named = format!("{name}.:5432");
-        assert_eq!(dialled(host, service)[0], named, "{host} {service:?}");
-    }
-}
-
-#[test]
-fn a_short_name_of_a_service_is_no_way_around_it() {
-    for host in ["shop.shops", "pod-0.shop.shops"] {
-        let short = FAR.replace(
-            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
-            &format!("[{{host: {host}, port: 80}}]"),
-        );
-        let tunnel = valid_with(&short, &forbidden(), &settings());
-        let resources = build(&tunnel, &settings()).unwrap();
-        assert_eq!(allowed(&resources)[0], format!("{host}.:80"));
-    }
 }
 
 /// A permission covers the ports of a Service, not all ports of its pods.
@@ -311,10 +193,7 @@ fn a_service_that_stands_for_another_name_is_no_target() {
         ),
         ("[{host: shop, port: 80}]", "site"),
         ("[{host: shop.site, port: 80}]", "site"),
-        (
-            "[{host: shop.site.svc.cluster.local, port: 80}]",
-            "site",
-        ),
+        ("[{host: shop.site.svc.cluster.local, port: 80}]", "site"),
         ("[{host: shop.shops.svc, port: 80}]", "shops"),
     ] {
         let text = FAR.replace(
@@ -351,45 +230,9 @@ fn a_name_that_gateways_elsewhere_dial_is_theirs_to_judge() {
     );
 }
 
-/// The target port of the forward `web` of [`SMALLEST`], or the message about it.
-fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
-    let mut service = shop_json();
-    service["spec"]["clusterIP"] = json!("None");
-    service["spec"]["ports"][1]["targetPort"] = target_port.clone();
-    let mut named = shop();
-    let name = super::named("site", "shop");
-    named
-        .services
-        .insert(name.clone(), serde_json::from_value(service).unwrap());
-    let endpoints = muxtunnel_operator::caches::Endpoints {
-        ready: true,
-        ports: [("http".to_owned(), ports.iter().copied().collect())].into(),
-    };
-    named.endpoints.insert(name, endpoints);
-    let valid = valid_with(SMALLEST, &named, &settings());
-    let resources = build(&valid, &settings()).unwrap();
-    let entry = config(&resources, "office-entry");
-    let web = entry.forwards.iter().find(|forward| forward.name == "web");
-    web.map(|web| web.targets[0].port)
-        .ok_or_else(|| unresolved(&valid).join("; "))
-}
-
-#[test]
-fn a_service_without_an_address_is_dialled_at_the_port_of_its_pods() {
-    assert_eq!(led_to(&Value::Null, &[]), Ok(80));
-    assert_eq!(led_to(&json!(8080), &[]), Ok(8080));
-    assert_eq!(led_to(&json!("http"), &[8081]), Ok(8081));
-    for ports in [&[][..], &[8081, 8082]] {
-        let said = led_to(&json!("http"), ports).unwrap_err();
-        let begin =
-            "forward web: Service shop is headless, and its port 80 has the targetPort http";
-        assert!(said.starts_with(begin), "{said}");
-    }
-}
-
 /// A target that clients may name is also a reference.
 #[test]
-fn names_and_patterns_in_the_policy_refer_to_what_they_cover_of_other_namespaces() {
+fn names_and_patterns_in_rules_refer_to_what_they_cover_of_other_namespaces() {
     let foreign = |host: &str| {
         let own = format!("{SMALLEST}allow: [{{host: '{host}'}}]\n");
         let exit = format!("kind: MuxExit\nallow: [{{host: '{host}'}}]\n");
@@ -468,15 +311,20 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
 /// The author of an exit needs a grant for MuxExits.
 #[test]
 fn an_exit_needs_the_permission_of_the_namespaces_of_its_targets() {
-    let spec = "kind: MuxExit\nallow: [{host: shop.shops.svc, port: 80}, {host: web.example.com}]\n";
-    let valid = valid_with(spec, &forbidden(), &settings());
+    let spec =
+        "kind: MuxExit\nallow: [{host: shop.shops.svc, port: 80}, {host: web.example.com}]\n";
+    let named = Dereferenced {
+        credentials: keys(),
+        ..forbidden()
+    };
+    let valid = valid_with(spec, &named, &settings());
     let [sentence] = &not_permitted(&valid)[..] else {
         panic!("{:?}", valid.findings);
     };
     let begin = "allow[0]: namespace shops does not permit objects of kind MuxExit in namespace site to refer to a Service shop";
     assert!(sentence.starts_with(begin), "{sentence}");
     let exit = config(&build(&valid, &settings()).unwrap(), "office-exit");
-    let rules: Vec<_> = exit.policy.allow.iter().map(ToString::to_string).collect();
+    let rules: Vec<_> = exit.allow.iter().map(ToString::to_string).collect();
     assert_eq!(rules, ["web.example.com."]);
 }
 
@@ -495,6 +343,6 @@ fn a_pattern_needs_a_grant_for_the_whole_namespace() {
         ],
     };
     let every = muxtunnel_operator::tunnel_controller::references::EVERY;
-    assert!(spec(None).permits("site", every));
-    assert!(!spec(Some("web")).permits("site", every));
+    assert!(spec(None).permits("MuxTunnel", "site", every));
+    assert!(!spec(Some("web")).permits("MuxTunnel", "site", every));
 }

@@ -168,8 +168,8 @@ mod tests {
     use muxtunnel_testkit::socket::pair;
 
     use super::*;
-    use crate::io::transport::{Tcp, To};
     use crate::io::transport::tls::tests::issued;
+    use crate::io::transport::{Tcp, To};
 
     /// The result of a dial, in which a server has a certificate for `own` and a client dials
     /// `host`. Each end returns the identity of its peer.
@@ -206,11 +206,7 @@ mod tests {
         let identity = |made: Result<(Box<dyn Transport>, _)>| {
             made.map(|(made, _)| made.identity().map(str::to_owned))
         };
-        let to = To {
-            exit: "exit",
-            host,
-            authority: host,
-        };
+        let to = To::exit(host);
         let (near, far) = tokio::join!(
             client.secure(Tcp::boxed(near), Part::Dials(to), Inside::Carrier),
             server.secure(Tcp::boxed(far), Part::Accepts, Inside::Carrier)

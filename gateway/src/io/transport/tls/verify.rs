@@ -177,7 +177,9 @@ fn has_name(certificate: &EndEntityCert<'_>, name: &str) -> bool {
         return uris.any(|uri| uri.len() > stem.len() && uri.starts_with(stem));
     }
     match ServerName::try_from(name) {
-        Ok(server) => certificate.verify_is_valid_for_subject_name(&server).is_ok(),
+        Ok(server) => certificate
+            .verify_is_valid_for_subject_name(&server)
+            .is_ok(),
         Err(_) => certificate.valid_uri_names().any(|uri| uri == name),
     }
 }
@@ -205,7 +207,10 @@ impl PeerVerifier {
             Side::Dials => self.verify_server(own, between, now).err(),
         };
         match verified {
-            None if !self.identity(own, now).is_ok_and(|found| found == proof.identity) => {
+            None if !self
+                .identity(own, now)
+                .is_ok_and(|found| found == proof.identity) =>
+            {
                 let identity = &proof.identity;
                 Standing::Unverified(format!(
                     "the peer {identity} no longer has a name of this carrier's certificate"

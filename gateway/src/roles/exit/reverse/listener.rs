@@ -146,6 +146,7 @@ impl Listener {
                     early: Vec::new(),
                     answer: Answer::None,
                     source: None,
+                    has_next: false,
                 };
                 self.open(connection, refused);
             }
@@ -164,6 +165,11 @@ impl Listener {
         let ended = move |end: OpenEnd| match end {
             OpenEnd::Refused(refusal) => {
                 report.report(code_of(refusal.reason), &refusal.description);
+            }
+            // The entry has the targets.
+            OpenEnd::Failed(refusal, connection) => {
+                report.report(code_of(refusal.reason), &refusal.description);
+                connection.turn_away();
             }
             OpenEnd::Abandoned => report.report(Code::OpenAbandoned, Code::OpenAbandoned.cause()),
             OpenEnd::Returned(connection) => {

@@ -484,6 +484,7 @@ impl World {
             early: payload(label, CLIENT, 0, early).to_vec(),
             answer: borrowed.answer,
             source: None,
+            has_next: false,
         };
         drop(borrowed);
         let (stage, record) = (Rc::clone(&self.stage), Rc::clone(record));
@@ -514,7 +515,7 @@ impl World {
                 OpenEnd::Refused(_) if world.goes_away.get() && !stage.profile.resume => {
                     record.borrow_mut().excuse("the exit goes away");
                 }
-                OpenEnd::Refused(_) | OpenEnd::Abandoned => {}
+                OpenEnd::Refused(_) | OpenEnd::Abandoned | OpenEnd::Failed(..) => {}
             }
         })
     }

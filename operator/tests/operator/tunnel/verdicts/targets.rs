@@ -30,8 +30,9 @@ fn a_forward_that_loses_every_connection_is_not_available() {
             false => (Code::OpenFailed, detail),
         };
         case.expect("Available", Some(holds), code, detail);
-        // The gateways match the spec.
-        case.expect("Ready", Some(true), Code::Reconciled, "kube-proxy");
+        // The object is ready if all of its conditions are true.
+        assert_eq!(case.verdict("Ready").holds, Some(holds));
+        case.expect("Programmed", Some(true), Code::Reconciled, "");
     }
 }
 
@@ -41,8 +42,8 @@ fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
     let mut two = case(SMALLEST);
     dialled(&mut two, End::Entry, "web", (0, 50));
     let mut other = two.another(End::Entry);
-    let mut forward = forward("web");
-    forward.dials = Some(Dials {
+    let mut web = forward("web");
+    web.dials = Some(Dials {
         connected: 3,
         failed: 0,
     });
@@ -53,15 +54,12 @@ fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
         .as_mut()
         .unwrap()
         .forwards
-        .push(forward);
+        .push(web);
     two.seen.pods.push(other);
     two.expect("Available", Some(true), Code::Reconciled, "");
     // The gateway reports no dials of targets that clients name.
     let mut proxy = case(SMALLEST);
-    proxy
-        .status(End::Entry)
-        .forwards
-        .push(forward("proxy"));
+    proxy.status(End::Entry).forwards.push(forward("proxy"));
     proxy.expect("Available", Some(true), Code::Reconciled, "");
     // One of two forwards reaches its target.
     let mut half = case(
