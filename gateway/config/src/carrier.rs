@@ -107,8 +107,12 @@ mod tests {
     #[cfg(feature = "connect-command")]
     #[test]
     fn a_build_with_commands_accepts_the_field_of_an_entry() {
-        let config = "security: {mode: None}\nrole: Entry\nconnect: [{name: far, command: [ssh, far]}]\n";
+        let config =
+            "security: {mode: None}\nrole: Entry\nconnect: [{name: far, command: [ssh, far]}]\n";
         let config = Config::from_yaml(config).unwrap();
-        assert_eq!(config.command(), Some(&["ssh".to_owned(), "far".to_owned()][..]));
+        assert_eq!(
+            config.command(),
+            Some(&["ssh".to_owned(), "far".to_owned()][..])
+        );
     }
 }

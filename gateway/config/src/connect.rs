@@ -179,14 +179,20 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
             }
             Some(address) => check_connect(&at("address"), address)?,
             None if exit.command.is_empty() => {
-                return wrong("address", "is missing: write HOST:PORT of the exit".to_owned());
+                return wrong(
+                    "address",
+                    "is missing: write HOST:PORT of the exit".to_owned(),
+                );
             }
             None => {}
         }
         let host = exit.web_socket.as_ref().and_then(|it| it.host.as_ref());
         match host {
             Some(host) if host.is_empty() || !host.bytes().all(|byte| byte.is_ascii_graphic()) => {
-                return wrong("webSocket.host", format!("{host:?} is not HOST or HOST:PORT"));
+                return wrong(
+                    "webSocket.host",
+                    format!("{host:?} is not HOST or HOST:PORT"),
+                );
             }
             Some(_) if config.web_socket.is_none() => {
                 let problem = "is only for carriers over WebSocket: set webSocket.path".to_owned();
@@ -219,7 +225,8 @@ fn check_identities(config: &Config) -> Result<(), ConfigError> {
                     ("certificateNames", !exit.certificate_names.is_empty()),
                 ] {
                     if is_there {
-                        let problem = "does not belong to this security mode and role: remove the field";
+                        let problem =
+                            "does not belong to this security mode and role: remove the field";
                         let field = format!("connect[{index}].{field}");
                         return Err(ConfigError::field(field, problem));
                     }

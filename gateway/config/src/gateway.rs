@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::{
-    Cidr, Config, ConfigError, Connect, CongestionControl, ListenRule, Listener, Memory, Network, Policy,
-    Pool, Protocol, Role, SESSIONS_DEFAULT, Security, Timeouts, Transport, WebSocket,
+    Cidr, Config, ConfigError, CongestionControl, Connect, ListenRule, Listener, Memory, Network,
+    Policy, Pool, Protocol, Role, SESSIONS_DEFAULT, Security, Timeouts, Transport, WebSocket,
 };
 
 /// The static configuration of a gateway, with the fields of its role only. A change needs a

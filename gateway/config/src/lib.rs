@@ -8,8 +8,8 @@
 mod admin_hosts;
 mod carrier;
 mod check;
-mod connect;
 mod congestion_control;
+mod connect;
 mod forward;
 mod gateway;
 mod gateway_key;

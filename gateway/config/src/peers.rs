@@ -236,7 +236,9 @@ pub fn check_certificate_peers(peers: &[Peer], are_exits: bool) -> Result<(), Pe
             }
             let is_elsewhere = !names.insert(name) && !are_exits;
             if is_elsewhere || !of_peer.insert(name) {
-                return Err(wrong(format!("{name:?} is listed twice: remove one of both")));
+                return Err(wrong(format!(
+                    "{name:?} is listed twice: remove one of both"
+                )));
             }
         }
         Ok(())
@@ -416,4 +418,3 @@ impl<'de> Deserialize<'de> for Listed {
         deserializer.deserialize_any(Either)
     }
 }
-

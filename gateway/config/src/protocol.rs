@@ -214,7 +214,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         check_datagrams(config)?;
     }
     let has_its_security = match config.protocol {
-        Protocol::Hbone => matches!(config.security, Security::Certificates(_) | Security::None {}),
+        Protocol::Hbone => matches!(
+            config.security,
+            Security::Certificates(_) | Security::None {}
+        ),
         Protocol::Quic | Protocol::Http3 => matches!(
             config.security,
             Security::PublicKeys(_) | Security::Certificates(_) | Security::ServerTls(_)
@@ -392,11 +395,11 @@ mod tests {
         }
     }
 
-    const MUTUAL_TLS: &str =
-        "security: {mode: Certificates, certificate: /a, key: /b, ca: /c}\n";
+    const MUTUAL_TLS: &str = "security: {mode: Certificates, certificate: /a, key: /b, ca: /c}\n";
 
     fn assert_runs_on_udp(protocol: &str) {
-        let web = "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
+        let web =
+            "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
         let config =
             |rest: &str| Config::from_yaml(&format!("protocol: {protocol}\n{MUTUAL_TLS}{rest}"));
         let entry = format!(
@@ -413,7 +416,8 @@ mod tests {
             (format!("{entry}proxy: 'http://proxy:3128'\n"), "proxy"),
             (entry.replace("near:2", "unix:/a"), "connect"),
             (
-                "role: Entry\nconnect: [{name: far, command: [ssh, far], certificateNames: [p]}]\n".to_owned(),
+                "role: Entry\nconnect: [{name: far, command: [ssh, far], certificateNames: [p]}]\n"
+                    .to_owned(),
                 "connect[0].command",
             ),
             ("role: Exit\nlisten: unix:/a\n".to_owned(), "listen"),
@@ -423,8 +427,10 @@ mod tests {
                 "trustedProxies",
             ),
             (
-                format!("{entry}rendezvous: {{name: site, secretFile: /secret}}\n")
-                    .replace("- {name: near, address: 'near:2', certificateNames: [p]}\n", ""),
+                format!("{entry}rendezvous: {{name: site, secretFile: /secret}}\n").replace(
+                    "- {name: near, address: 'near:2', certificateNames: [p]}\n",
+                    "",
+                ),
                 "rendezvous",
             ),
         ] {

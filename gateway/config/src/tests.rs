@@ -355,8 +355,9 @@ fn what_is_half_a_target_is_refused_in_words() {
 
 #[test]
 fn two_forwards_on_one_port_are_refused_with_the_port() {
-    let twice =
-        format!("{ENTRY}- name: other\n  listen: 0.0.0.0:8080\n  targets: [{{host: a, port: 1}}]\n");
+    let twice = format!(
+        "{ENTRY}- name: other\n  listen: 0.0.0.0:8080\n  targets: [{{host: a, port: 1}}]\n"
+    );
     let error = Config::from_yaml(&twice).unwrap_err();
     assert_eq!(
         said(&error),
@@ -919,7 +920,9 @@ fn what_cannot_listen_for_its_peer_says_so() {
 #[test]
 fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
     let leaf = "rendezvous: {name: db, secretFile: /s}\n";
-    let exit = format!("role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: meet:64004\n{leaf}");
+    let exit = format!(
+        "role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: meet:64004\n{leaf}"
+    );
     let meet = EXIT.replace("Exit", "Rendezvous");
     let rendezvous = format!("{meet}secretsFile: /s\n");
     let entry = format!("{ENTRY}{leaf}");

@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::carrier::is_unix;
-use crate::{
-    Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, connect,
-};
+use crate::{Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, connect};
 
 /// The transport of carriers. Both ends must have the same value. TCP: TCP connections. KCP: KCP over
 /// UDP, for paths that lose packets. WebSocket: WebSocket connections, for networks that pass only
@@ -171,7 +169,11 @@ mod tests {
                 "connect:\n- name: far\n  address: far:1\nrendezvous: {name: a, secretFile: /a}\n",
                 Some("rendezvous"),
             ),
-            (ENTRY, "connect:\n- name: far\n  address: far:1\n- name: near\n  address: unix:/run/a\n", Some("connect")),
+            (
+                ENTRY,
+                "connect:\n- name: far\n  address: far:1\n- name: near\n  address: unix:/run/a\n",
+                Some("connect"),
+            ),
             (
                 ENTRY,
                 "connect:\n- name: far\n  address: far:1\nproxy: http://proxy:3128\n",
@@ -214,7 +216,9 @@ mod tests {
             ("WebSocket", "protocol: HTTP2\n", Some("transport")),
         ] {
             let head = ENTRY.replace("KCP", transport);
-            let read = Config::from_yaml(&format!("{head}connect:\n- name: far\n  address: far:1\n{rest}"));
+            let read = Config::from_yaml(&format!(
+                "{head}connect:\n- name: far\n  address: far:1\n{rest}"
+            ));
             let said = read.err().map(|error| error.to_string());
             let field = said.as_deref().and_then(|said| said.split(": ").nth(1));
             assert_eq!(field, expected, "{transport} {rest}: {said:?}");
@@ -223,7 +227,9 @@ mod tests {
 
     #[test]
     fn tcp_is_not_written_down() {
-        let config = Config::from_yaml(&format!("{ENTRY}connect:\n- name: far\n  address: far:1\n")).unwrap();
+        let config =
+            Config::from_yaml(&format!("{ENTRY}connect:\n- name: far\n  address: far:1\n"))
+                .unwrap();
         assert!(config.to_yaml().unwrap().contains("transport: KCP"));
         let config = Config {
             transport: Transport::Tcp,

@@ -2,7 +2,8 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 
 use super::*;
 use crate::{
-    ExpirationTime, PEER_RULES_MAX, PEERS_MAX, PeerRules, Rule, key_text, parse_peers, readable_peers,
+    ExpirationTime, PEER_RULES_MAX, PEERS_MAX, PeerRules, Rule, key_text, parse_peers,
+    readable_peers,
 };
 
 fn text(role: KeyRole, seed: u8) -> String {
@@ -141,12 +142,21 @@ fn an_entry_needs_an_exit() {
     let with = |keys: &str| format!("  publicKeys: [{keys}]\n");
     assert!(entry(&with(&key), "").is_ok());
     let own_role = entry(&with(&text(KeyRole::Entry, 1)), "").unwrap_err();
-    assert!(own_role.contains("connect[0].publicKeys[0]: the key of an entry"), "{own_role}");
+    assert!(
+        own_role.contains("connect[0].publicKeys[0]: the key of an entry"),
+        "{own_role}"
+    );
     let twice = entry(&with(&format!("{key}, {key}")), "").unwrap_err();
     assert!(twice.contains("connect[0].publicKeys[1]: "), "{twice}");
     for (peers, field) in [
-        (format!(", peers: [{key}]"), "security.peers: is only for an exit"),
-        (", peersFile: /p".to_owned(), "security.peersFile: is only for an exit"),
+        (
+            format!(", peers: [{key}]"),
+            "security.peers: is only for an exit",
+        ),
+        (
+            ", peersFile: /p".to_owned(),
+            "security.peersFile: is only for an exit",
+        ),
     ] {
         let error = entry(&with(&key), &peers).unwrap_err();
         assert!(error.contains(field), "{error}");
@@ -158,7 +168,10 @@ fn an_entry_needs_an_exit() {
         Security::PublicKeys(keys) => keys.peers,
         other => panic!("{other:?}"),
     };
-    let names: Vec<_> = peers.iter().filter_map(|peer| peer.name.as_deref()).collect();
+    let names: Vec<_> = peers
+        .iter()
+        .filter_map(|peer| peer.name.as_deref())
+        .collect();
     assert_eq!(names, ["far", "near"]);
 }
 
