@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use muxtunnel_crds as crds;
-use muxtunnel_crds::{NetworkEnd, NetworkForwarding, NetworkRule, Protocol};
+use muxtunnel_crds::{NetworkEnd, NetworkForwarding, NetworkRule, Protocol, SecurityMode};
 use muxtunnel_gateway_config::{
     Cidr, MTU_DEFAULT, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, Rule, check_network_dns,
     check_network_pool,
@@ -11,6 +11,9 @@ use muxtunnel_gateway_config::{
 
 use super::JudgedPeer;
 use crate::tunnel_controller::object::Object;
+
+/// An identity that no MuxPeer has.
+const NOBODY: &str = "-";
 
 /// The networks of both ends, and the interfaces of their gateways.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +97,8 @@ impl ValidatedNetwork {
             }
             Object::Exit(exit) => {
                 let asked = exit.spec.network.as_deref();
-                asked.map(|asked| Self::of_exit(asked, protocol, peers))
+                let identifies = object.mode() != Some(SecurityMode::None);
+                asked.map(|asked| Self::of_exit(asked, protocol, (peers, identifies)))
             }
             Object::Rendezvous(_) => None,
         }
@@ -114,7 +118,7 @@ impl ValidatedNetwork {
     fn of_exit(
         asked: &crds::ExitNetwork,
         protocol: Protocol,
-        peers: &[JudgedPeer],
+        (peers, identifies): (&[JudgedPeer], bool),
     ) -> Result<Self, String> {
         let entry = NetworkSide {
             cidrs: peer_cidrs(asked)?,
@@ -123,10 +127,18 @@ impl ValidatedNetwork {
         let pools = cidrs("network.addressPools", &asked.address_pools)?;
         check_network_pool(&pools, &entry.cidrs).map_err(|problem| problem.to_string())?;
         let exit = NetworkSide::of("network", &asked.end)?;
+        let mut peers: Vec<_> = peers.iter().filter_map(JudgedPeer::network).collect();
+        if identifies && peers.is_empty() && pools.is_empty() {
+            // Without peers and pools, a gateway gives all networks to the first entry.
+            peers.push(NetworkPeer {
+                identity: NOBODY.to_owned(),
+                cidrs: entry.cidrs.clone(),
+            });
+        }
         let network = Self::common(entry, exit, &common!(asked), protocol)?;
         Ok(Self {
             pools,
-            peers: peers.iter().filter_map(JudgedPeer::network).collect(),
+            peers,
             peers_reach_each_other: asked.peers_reach_each_other,
             ..network
         })

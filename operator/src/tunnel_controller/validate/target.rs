@@ -53,6 +53,11 @@ impl Scope<'_> {
             port,
         } = target;
         match (service_ref, host) {
+            // The operator does not know the Services of another cluster.
+            (Some(_), _) if !self.is_dialled_here => {
+                let sentence = "serviceRef needs an exit of the same object: with connect, name the target in host";
+                (None, Some(Missing::Service(sentence.to_owned())))
+            }
             (Some(service), _) => self.of_service(&service_name(service, self.namespace), *port),
             (None, Some(host)) if self.is_dialled_here => self.of_host(host, *port),
             // Gateways of another cluster resolve and dial the target.
