@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use kube::core::cel::Validator;
+use kube::core::cel::{CompiledSchema, Validator, compile_schema};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
 use muxtunnel_crds::schema::definitions;
 use muxtunnel_crds::{MuxBenchmark, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
@@ -49,30 +49,31 @@ fn schema_of(kind: &str) -> Value {
 }
 
 fn refusals(object: &Value, old: Option<&Value>) -> Vec<Refusal> {
-    static SCHEMAS: LazyLock<BTreeMap<&str, Value>> =
-        LazyLock::new(|| KINDS.map(|kind| (kind, schema_of(kind))).into());
-    let schema = &SCHEMAS[object["kind"].as_str().unwrap()];
+    static SCHEMAS: LazyLock<BTreeMap<&str, (Value, CompiledSchema)>> = LazyLock::new(|| {
+        let schemas = KINDS.map(|kind| (kind, schema_of(kind)));
+        let compiled = schemas.map(|(kind, schema)| {
+            let rules = compile_schema(&schema);
+            assert!(!rules.has_errors(), "{:?}", rules.compilation_errors());
+            (kind, (schema, rules))
+        });
+        compiled.into()
+    });
+    let (schema, rules) = &SCHEMAS[object["kind"].as_str().unwrap()];
     let structural = structure::check(schema, object);
     if !structural.is_empty() {
-        return structural
-            .into_iter()
-            .map(|message| Refusal {
-                rule: String::new(),
-                message,
-            })
-            .collect();
+        let refusal = |message| Refusal {
+            rule: String::new(),
+            message,
+        };
+        return structural.into_iter().map(refusal).collect();
     }
-    match Validator::new().validate(schema, object, old) {
-        Ok(()) => Vec::new(),
-        Err(errors) => errors
-            .into_vec()
-            .into_iter()
-            .map(|error| Refusal {
-                rule: error.rule.clone(),
-                message: error.message,
-            })
-            .collect(),
-    }
+    let broken = Validator::new().validate_compiled(rules, object, old);
+    let errors = broken.map_or_else(|errors| errors.into_vec(), |()| Vec::new());
+    let refusal = |error: kube::core::cel::ValidationError| Refusal {
+        rule: error.rule.clone(),
+        message: error.message,
+    };
+    errors.into_iter().map(refusal).collect()
 }
 
 fn files(folder: &str) -> Vec<PathBuf> {
