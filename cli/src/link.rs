@@ -88,7 +88,7 @@ pub(crate) async fn run(
         args,
     };
     let linked = link.run(program).await?;
-    terminal.print(&linked, args.format.format)?;
+    terminal.print(&linked, args.output)?;
     Ok(Ended::Good)
 }
 
@@ -124,11 +124,11 @@ impl Link<'_> {
             change,
             detail,
         };
-        Ok(Linked::new(
-            object(&self.exit, &self.far, exit_change, carriers),
-            object(&self.entry, &self.near, entry_change, clients),
-            object(&self.peer, &self.far, peer_change, key),
-        ))
+        Ok(Linked {
+            exit: object(&self.exit, &self.far, exit_change, carriers),
+            entry: object(&self.entry, &self.near, entry_change, clients),
+            peer: object(&self.peer, &self.far, peer_change, key),
+        })
     }
 
     /// The Service's host and port.

@@ -486,7 +486,7 @@ fn what_only_administrators_may_look_at_is_skipped_for_others() {
     // A check that a flag requests is never skipped: its failure is a finding.
     for (line, findings) in [
         ("check --only node --probe", 1),
-        ("check --only tunnels", 3),
+        ("check --only tunnels", 4),
     ] {
         cluster.deny("/apis/muxtunnel.dev", 403);
         let ran = cluster.run(&format!("{line} -o json"));

@@ -46,7 +46,11 @@ fn compare(name: &str, document: &impl Document, format: Format) {
 }
 
 fn one(name: &str) -> StatusDocument {
-    StatusDocument::new(view(name, &events(), None), now())
+    StatusDocument {
+        object: view(name, &events(), None),
+        exit: None,
+        now: now(),
+    }
 }
 
 #[test]
@@ -83,7 +87,11 @@ fn a_line_for_each_object() {
     ] {
         let files = ["both", "faulty", "entry", "exit", "fresh"];
         let views = files.map(|file| view(&format!("{file}.yaml"), &[], None));
-        let list = StatusList::new(views.into(), with_namespaces, now());
+        let list = StatusList {
+            items: views.into(),
+            with_namespaces,
+            now: now(),
+        };
         compare(name, &list, format);
     }
 }

@@ -16,6 +16,8 @@ const NONE: &str = "-";
 const FACT: usize = 13;
 
 impl Document for StatusList {
+    const KIND: &'static str = "StatusList";
+
     fn text(&self, style: Style) -> String {
         let mut head = vec![
             "NAME",
@@ -146,6 +148,8 @@ fn addresses(object: &View) -> Vec<Vec<String>> {
 }
 
 impl Document for StatusDocument {
+    const KIND: &'static str = "Status";
+
     fn text(&self, style: Style) -> String {
         let near = one(&self.object, self.now, style);
         match &self.exit {

@@ -316,7 +316,7 @@ fn forwards_of(setup: &Setup<'_>) -> Vec<Value> {
         json!({
             "name": service.name(),
             "listen": entry_at(addresses.entry, service),
-            "target": {"host": addresses.target, "port": service.port()},
+            "targets": [{"host": addresses.target, "port": service.port()}],
         })
     };
     Service::ALL.map(forward).to_vec()

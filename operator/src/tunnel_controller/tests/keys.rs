@@ -130,11 +130,12 @@ async fn lost_keys_of_both_ends_are_created_again() {
 
 #[tokio::test]
 async fn an_end_alone_has_a_key_that_outlives_the_object() {
-    for (end, spec, prefix) in [
+    let all = [
         ("entry", ELSEWHERE, "mte1"),
         ("exit", EXIT, "mtx1"),
         ("rendezvous", RENDEZVOUS, "mtr1"),
-    ] {
+    ];
+    for (end, spec, prefix) in all.into_iter().filter(|one| is_served(one.1)) {
         let mut bench = Bench::new(spec);
         bench.run().await;
         let path = format!("secrets/office-{end}-key-1");

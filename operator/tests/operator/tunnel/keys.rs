@@ -83,11 +83,12 @@ fn an_entry_pins_the_keys_of_its_exit_and_one_that_is_none_is_named() {
 /// Each kind alone has a Secret for each generation of its keys.
 #[test]
 fn a_gateway_of_one_end_mounts_the_keys_of_its_object() {
-    for (spec, name) in [
+    let all = [
         (ELSEWHERE, "office-entry"),
         (EXIT, "office-exit"),
         (RENDEZVOUS, "office-rendezvous"),
-    ] {
+    ];
+    for (spec, name) in all.into_iter().filter(|(spec, _)| is_served(spec)) {
         let volumes = pod(&built(spec), name)["spec"]["volumes"].clone();
         assert!(
             volumes.to_string().contains("office-key-1"),

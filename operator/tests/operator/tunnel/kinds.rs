@@ -30,8 +30,8 @@ fn children() -> Vec<Value> {
         objects.map(|object| serde_json::to_value(object).unwrap())
     }
     let mut all = Vec::new();
-    for spec in objects() {
-        let built = built(&spec);
+    for spec in objects().iter().filter(|spec| is_served(spec)) {
+        let built = built(spec);
         all.extend(json(&built.service_accounts));
         all.extend(json(&built.config_maps));
         all.extend(json(&built.services));

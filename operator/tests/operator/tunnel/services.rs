@@ -248,16 +248,13 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
 
     let all = native().replace("forwards:", "reverseForwards:");
     let tunnel = built(&all);
-    let names: Vec<_> = tunnel
-        .services
-        .iter()
-        .map(|s| s.metadata.name.clone().unwrap())
-        .collect();
+    let names = tunnel.services.iter();
+    let names: Vec<_> = names.map(|s| s.metadata.name.clone().unwrap()).collect();
     assert_eq!(
         names,
         [
-            "office-tunnel-exit",
             "office-reverse",
+            "office-tunnel-exit",
             "office-tunnel-exit-headless"
         ]
     );

@@ -241,7 +241,11 @@ fn a_port_goes_that_is_removed_or_that_reaches_others() {
         (socks, "usersFile", "/users"),
         (socks, "protocol", "HTTP"),
         (socks, "acceptProxyProtocol", "Required"),
-        (socks, "fallbackTargets", "[{host: other.site.svc, port: 80}]"),
+        (
+            socks,
+            "fallbackTargets",
+            "[{host: other.site.svc, port: 80}]",
+        ),
         (back, "targets", "[{host: other.site.svc, port: 80}]"),
     ] {
         let rest = at(list, name, to);

@@ -158,10 +158,7 @@ const CAUSES: &[Row] = &[
         spec: SMALLEST,
         happens: unlinked,
         reason: "CarrierConnecting",
-        words: &[
-            "pod office-entry-0 has no carrier",
-            "Check the exit pods",
-        ],
+        words: &["pod office-entry-0 has no carrier", "Check the exit pods"],
     },
     Row {
         name: "the load balancer has no address yet",
@@ -392,9 +389,7 @@ tuning: {profile: WAN}
             case.pod(End::Exit).problem = pod_problem(&serde_json::from_value(pod).unwrap());
         },
         reason: "ImageNotPulled",
-        words: &[
-            "exit: 0 of 1 gateways ready: pod office-tunnel-exit-0",
-        ],
+        words: &["exit: 0 of 1 gateways ready: pod office-tunnel-exit-0"],
     },
     Row {
         name: "the API server refuses an object",

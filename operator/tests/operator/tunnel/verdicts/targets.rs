@@ -32,7 +32,7 @@ fn a_forward_that_loses_every_connection_is_not_available() {
         case.expect("Available", Some(holds), code, detail);
         // The object is ready if all of its conditions are true.
         assert_eq!(case.verdict("Ready").holds, Some(holds));
-        case.expect("Programmed", Some(true), Code::Reconciled, "");
+        case.expect("Programmed", Some(true), Code::Programmed, "");
     }
 }
 
