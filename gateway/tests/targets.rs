@@ -30,7 +30,7 @@ fn exit(protocol: &str, carrier: SocketAddr, allow: &[SocketAddr], more: &str) -
     Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: '{carrier}'\nadmin: ADMIN\n\
          workers: 1\n{more}allow: [{}]\n",
-        common::rules(allow)
+        common::rules::rules(allow)
     ))
 }
 
