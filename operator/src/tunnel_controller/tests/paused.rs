@@ -18,8 +18,9 @@ async fn while_paused_nothing_but_the_status_is_written() {
     let (events, writes): (Vec<_>, Vec<_>) = requests
         .iter()
         .partition(|request| request.path.starts_with("events"));
-    assert_eq!(events.len(), 1);
-    assert_eq!(events[0].body["reason"], "Paused");
+    // One Event for each of both conditions.
+    assert_eq!(events.len(), 2);
+    assert!(events.iter().all(|event| event.body["reason"] == "Paused"));
     // The operator sends no other request, not even a read.
     assert_eq!(writes.len(), 1, "{writes:?}");
     assert_eq!(writes[0].path, "muxtunnels/office/status");

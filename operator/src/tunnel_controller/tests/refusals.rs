@@ -22,7 +22,7 @@ async fn an_object_that_belongs_to_something_else_is_never_touched() {
     let ready = bench.condition("Ready");
     assert_eq!(ready["reason"], "NameTaken");
     let message = ready["message"].as_str().unwrap();
-    let begin = "MT0310 ConfigMap office-entry exists and belongs to no MuxTunnel or MuxBenchmark. What to do: ";
+    let begin = "MT0310 ConfigMap office-entry exists and belongs to no object of muxtunnel.dev. What to do: ";
     assert!(message.starts_with(begin), "{message}");
 }
 
