@@ -14,7 +14,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::duration::Duration;
-use crate::object::Kind;
+pub use crate::object::Kind;
 use crate::output::{ColorChoice, Format};
 pub use connect::{ConnectArgs, GateArgs};
 use examples::EXAMPLES;
@@ -92,22 +92,8 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// The output format.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub struct FormatArgs {
-    /// Output format.
-    #[arg(
-        short = 'o',
-        long = "output",
-        value_name = "FORMAT",
-        default_value = "table",
-        value_parser = document_format()
-    )]
-    pub format: Format,
-}
-
 /// The formats of commands that print no objects: all except `wide` and `name`.
-fn document_format() -> impl TypedValueParser<Value = Format> {
+fn documents() -> impl TypedValueParser<Value = Format> {
     let formats = [Format::Table, Format::Json, Format::Yaml];
     let values = formats.iter().filter_map(ValueEnum::to_possible_value);
     PossibleValuesParser::new(values).try_map(|typed| Format::from_str(&typed, false))
@@ -213,12 +199,9 @@ pub struct CheckArgs {
     /// Check the namespaces, tunnels, exits and peers of the whole cluster.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = documents())]
+    pub output: Format,
 }
 
 /// The categories of checks.
@@ -244,12 +227,9 @@ pub struct ExplainArgs {
     /// Print the list without the header line.
     #[arg(long, conflicts_with = "code")]
     pub no_headers: bool,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = documents())]
+    pub output: Format,
 }
 
 /// Arguments of `completions`.

@@ -132,7 +132,7 @@ pub(crate) async fn run(
     };
     let mut report = Report::default();
     let ended = fill(&scope, &mut report).await?;
-    terminal.print(&report, args.format.format)?;
+    terminal.print(&report, args.output)?;
     Ok(ended)
 }
 

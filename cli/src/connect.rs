@@ -47,7 +47,11 @@ pub(crate) async fn run(args: &ConnectArgs, to: &ClusterArgs) -> Result<Ended, F
     let cluster = cluster::connect(to).await?;
     let exit = peer::exit(&cluster, &args.exit).await?;
     let way = Way::new(&exit, args).map_err(|problem| {
-        Failure::Failed(anyhow!("the MuxExit {}/{} {problem}", cluster.namespace, args.exit))
+        Failure::Failed(anyhow!(
+            "the MuxExit {}/{} {problem}",
+            cluster.namespace,
+            args.exit
+        ))
     })?;
     let gate = Gate::new(&args.muxgate);
     let name = args.name.clone().unwrap_or_else(key::peer_name);

@@ -11,9 +11,9 @@ mod service;
 
 use anyhow::anyhow;
 use k8s_openapi::api::core::v1::Service;
+use kube::Api;
 use kube::api::ObjectMeta;
-use kube::{Api, ResourceExt};
-use muxtunnel_crds::{condition, condition};
+use muxtunnel_crds::condition;
 use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -88,7 +88,7 @@ pub(crate) async fn run(
         args,
     };
     let linked = link.run(program).await?;
-    terminal.print(&linked, args.format.format)?;
+    terminal.print(&linked, args.output)?;
     Ok(Ended::Good)
 }
 
@@ -124,11 +124,11 @@ impl Link<'_> {
             change,
             detail,
         };
-        Ok(Linked::new(
-            object(&self.exit, &self.far, exit_change, carriers),
-            object(&self.entry, &self.near, entry_change, clients),
-            object(&self.peer, &self.far, peer_change, key),
-        ))
+        Ok(Linked {
+            exit: object(&self.exit, &self.far, exit_change, carriers),
+            entry: object(&self.entry, &self.near, entry_change, clients),
+            peer: object(&self.peer, &self.far, peer_change, key),
+        })
     }
 
     /// The Service's host and port.
@@ -324,12 +324,7 @@ impl Link<'_> {
             message,
             format!(
                 "exit {}",
-                last(
-                    &self.far,
-                    &self.exit,
-                    exit.as_ref(),
-                    condition::READY
-                )
+                last(&self.far, &self.exit, exit.as_ref(), condition::READY)
             ),
             format!(
                 "peer {}",

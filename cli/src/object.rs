@@ -15,8 +15,8 @@ use kube::api::{ApiResource, ListParams, Object, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    Bottleneck, CarrierStatus, ConnectStatus, Endpoint, GatewayStatus, HostPort, KeyStatus, MuxPeer,
-    MuxPeerStatus, NetworkStatus, ServiceStatus, SysctlStatus, readable,
+    Bottleneck, CarrierStatus, ConnectStatus, Endpoint, GatewayStatus, HostPort, KeyStatus,
+    MuxPeer, MuxPeerStatus, NetworkStatus, ServiceStatus, SysctlStatus, readable,
 };
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -43,40 +43,25 @@ pub(crate) type Known<S> = Object<Value, Readable<S>>;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct GatewaysStatus {
-    #[serde(skip_serializing)]
     pub(crate) conditions: Vec<Condition>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) public_keys: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) keys: Vec<KeyStatus>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) carriers: Option<CarrierStatus>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bottleneck: Option<Bottleneck>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) network: Option<NetworkStatus>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) sysctls: Vec<SysctlStatus>,
     /// The gateways of a MuxTunnel.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) entry: Option<GatewayStatus>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exit: Option<GatewayStatus>,
     /// The Services of a MuxTunnel.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) services: Vec<ServiceStatus>,
     /// The exits elsewhere that a MuxTunnel uses.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) connect: Option<ConnectStatus>,
     /// The gateways of a MuxExit.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) replicas: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ready_replicas: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ssh_endpoint: Option<HostPort>,
     /// The addresses of a MuxExit or MuxRendezvous for carriers.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) endpoints: Vec<Endpoint>,
 }
 

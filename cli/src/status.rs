@@ -61,12 +61,18 @@ pub(crate) async fn run(
             None => object::get(&near, object.kind, &object.name).await?,
         };
         let view = view(&near, object.kind, &now, &notes).await;
-        let mut status = StatusDocument::new(view, Timestamp::now());
-        if let Some((far, name)) = &far {
-            let exit = object::get(far, Kind::Exit, name).await?;
-            status.exit = Some(self::view(far, Kind::Exit, &exit, &notes).await);
-        }
-        Ok(status)
+        let exit = match &far {
+            Some((far, name)) => {
+                let exit = object::get(far, Kind::Exit, name).await?;
+                Some(self::view(far, Kind::Exit, &exit, &notes).await)
+            }
+            None => None,
+        };
+        Ok(StatusDocument {
+            object: view,
+            exit,
+            now: Timestamp::now(),
+        })
     };
     show(args, terminal, read).await
 }
@@ -134,19 +140,29 @@ async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<Sta
                 notes.tell(format!("objects of the kind {kind} are not shown: {why}"));
                 continue;
             }
-            objects => objects.map_err(|error| failed(&format!("cannot list {}", kind.plural()), error))?,
+            objects => {
+                objects.map_err(|error| failed(&format!("cannot list {}", kind.plural()), error))?
+            }
         };
         let unreadable = objects.iter().filter_map(object::unreadable);
         unreadable.for_each(|note| notes.tell(note));
-        items.extend(objects.iter().map(|object| View::new(kind, object, &[], None)));
+        items.extend(
+            objects
+                .iter()
+                .map(|object| View::new(kind, object, &[], None)),
+        );
     }
     if items.is_empty() {
-        let place = namespace.map_or("any namespace".to_owned(), |name| {
-            format!("namespace {name}")
-        });
-        notes.tell(format!("there are no tunnels, exits and rendezvous in {place}"));
+        let place = cluster::place(namespace);
+        notes.tell(format!(
+            "there are no tunnels, exits and rendezvous in {place}"
+        ));
     }
-    Ok(StatusList::new(items, args.all_namespaces, Timestamp::now()))
+    Ok(StatusList {
+        items,
+        with_namespaces: args.all_namespaces,
+        now: Timestamp::now(),
+    })
 }
 
 /// An object with its last Events and its peers. If Events cannot be read, prints a note and returns

@@ -60,7 +60,10 @@ fn status_has_the_events_of_the_tunnel_and_no_others() {
     // Without the right to read Events, `status` still shows all other parts.
     cluster.deny("/api/v1/namespaces/shop/events", 403);
     let ran = cluster.run("status web -o json");
-    assert_eq!((ran.status, ran.json()["object"]["name"].as_str()), (0, Some("web")));
+    assert_eq!(
+        (ran.status, ran.json()["object"]["name"].as_str()),
+        (0, Some("web"))
+    );
     assert_eq!(ran.err, "Events are not shown: told to refuse (403)\n");
 }
 
@@ -88,7 +91,10 @@ fn status_lists_a_namespace_or_all() {
     let none = cluster.run("status -n empty");
     assert_eq!(
         (none.status, none.err.as_str()),
-        (0, "there are no tunnels, exits and rendezvous in namespace empty\n")
+        (
+            0,
+            "there are no tunnels, exits and rendezvous in namespace empty\n"
+        )
     );
 }
 
@@ -119,7 +125,10 @@ fn who_may_not_read_a_kind_sees_the_others() {
     cluster.object("both.yaml", |_| {});
     cluster.deny("/apis/muxtunnel.dev/v1alpha1/namespaces/shop/muxexits", 403);
     let ran = cluster.run("status -o name");
-    assert_eq!((ran.status, ran.out.as_str()), (0, "muxtunnel.muxtunnel.dev/web\n"));
+    assert_eq!(
+        (ran.status, ran.out.as_str()),
+        (0, "muxtunnel.muxtunnel.dev/web\n")
+    );
     let wanted = "objects of the kind MuxExit are not shown: told to refuse (403)\n";
     assert_eq!(ran.err, wanted);
 }
@@ -171,8 +180,9 @@ fn waiting_ends_when_the_condition_holds() {
 /// A tunnel whose conditions are true, and whose entry has this address and port.
 fn listening(cluster: &Cluster, host: &str, port: u16) {
     cluster.object("both.yaml", |object| {
-        object["status"]["services"][0]["host"] = json!(host);
-        object["spec"]["forwards"][0]["port"] = json!(port);
+        let service = &mut object["status"]["services"][0];
+        service["host"] = json!(host);
+        service["ports"][0]["port"] = json!(port);
     });
 }
 
@@ -359,6 +369,7 @@ fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
     }));
     cluster.object("faulty.yaml", |object| {
         object["metadata"]["namespace"] = json!("shop");
+        object["metadata"]["name"] = json!("slow");
     });
     cluster.put(
         "deployments/muxtunnel@mux",
@@ -423,7 +434,9 @@ fn check_before_an_installation_asks_for_what_it_takes() {
     assert_eq!(ran.status, 3, "{ran:?}");
     assert_eq!(
         codes(&ran, "finding"),
-        ["MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0385"]
+        [
+            "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0385"
+        ]
     );
 }
 
@@ -471,12 +484,15 @@ fn what_only_administrators_may_look_at_is_skipped_for_others() {
         assert!(skipped.contains(&right), "{skipped:?}");
     }
     // A check that a flag requests is never skipped: its failure is a finding.
-    for line in ["check --only node --probe", "check --only tunnels"] {
+    for (line, findings) in [
+        ("check --only node --probe", 1),
+        ("check --only tunnels", 4),
+    ] {
         cluster.deny("/apis/muxtunnel.dev", 403);
         let ran = cluster.run(&format!("{line} -o json"));
         assert_eq!(
             (ran.status, codes(&ran, "finding")),
-            (3, vec!["MT0382".to_owned()]),
+            (3, vec!["MT0382".to_owned(); findings]),
             "{line}"
         );
     }
@@ -487,13 +503,15 @@ fn small_buffers_of_a_tunnel_over_udp_are_a_warning_with_its_nodes() {
     let cluster = installed();
     cluster.object("both.yaml", |tunnel| {
         tunnel["spec"]["carrier"] = json!({"protocol": "QUIC"});
-        let sysctls = &mut tunnel["status"]["sysctls"];
-        sysctls["net.core.rmem_max"] = json!("212992 (exit), 8388608 (entry)");
-        sysctls["net.core.wmem_max"] = json!("8388608");
+        tunnel["status"]["sysctls"] = json!([
+            {"name": "net.core.rmem_max", "value": "212992 (exit), 8388608 (entry)"},
+            {"name": "net.core.wmem_max", "value": "8388608"},
+        ]);
     });
     for (end, node) in [("entry", "n1"), ("exit", "n2")] {
         let labels = json!({
-            "app.kubernetes.io/instance": "web", "app.kubernetes.io/component": end,
+            "muxtunnel.dev/kind": "MuxTunnel", "muxtunnel.dev/name": "web",
+            "app.kubernetes.io/component": end,
         });
         let pod = json!({
             "metadata": {"name": end, "namespace": "shop", "labels": labels},
@@ -511,7 +529,8 @@ fn small_buffers_of_a_tunnel_over_udp_are_a_warning_with_its_nodes() {
     assert!(fix().starts_with("kubectl debug node/n2 "), "{}", fix());
     assert!(!fix().contains("node/n1"), "{}", fix());
     cluster.deny("/api/v1/namespaces/shop/pods", 403);
-    let pods = "kubectl get pods -n shop -l app.kubernetes.io/instance=web -o wide";
+    let pods =
+        "kubectl get pods -n shop -l muxtunnel.dev/kind=MuxTunnel,muxtunnel.dev/name=web -o wide";
     assert_eq!(fix(), pods);
 }
 

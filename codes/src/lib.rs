@@ -105,7 +105,6 @@ codes! {
     SysctlsApplied = 306, "The requested sysctls are in force in all gateways.", "No action is needed.";
     SysctlMismatch = 307, "A gateway reports a sysctl value that differs from the requested value.", "Compare both values in the message. If the kernel has limited the value to the range that it permits, request the value that the gateway reports.";
     SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove the sysctl from `tuning.sysctls`. Alternatively, allow the sysctl on the nodes with the kubelet's flag `--allowed-unsafe-sysctls`. Then delete the Job that the message names, or wait up to 10 minutes for the operator's next attempt. The operator does not change running gateways.";
-    NotRequested = 309, "The spec does not use this feature.", "No action is needed.";
     NameTaken = 310, "An object with the required name already exists and has another owner.", "Delete the object that the message names, or choose another name for the object or its Service.";
     KeysCreated = 320, "The keys of the gateways exist, and all answering gateways use them.", "No action is needed.";
     CertificatesProvided = 321, "The gateways' certificates are valid. The operator did not issue these certificates.", "Renew the certificates before they expire. The document `/status` of a gateway shows when its certificate expires.";

@@ -1,15 +1,12 @@
 //! [`MuxBenchmark`]: a matrix of measurements that compare a tunnel with the direct path.
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
+use muxtunnel_gateway_config::{BitRate, CongestionControl, Pool, Protocol, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    BenchmarkContainerName, CongestionControl, Gateway, Pool, Profile, Protocol, SecurityMode,
-    Template, Transport, patterns,
-};
+use crate::{BenchmarkContainerName, Gateway, Profile, SecurityMode, Template, patterns, rules};
 
 /// A matrix of measurements. Each combination of a delay and a profile is an environment, in which
 /// every path, protocol and number of connections is measured. The log of the benchmark's Job
@@ -26,6 +23,8 @@ use crate::{
     status = "MuxBenchmarkStatus",
     derive = "PartialEq",
     doc = "A matrix of measurements that compare a tunnel with the direct path.",
+    validation = rules::name(),
+    validation = rules::spec_immutable(),
     printcolumn(
         name = "Complete",
         type_ = "string",
@@ -83,6 +82,18 @@ use crate::{
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::warm_up_shorter(),
+    validation = rules::native_measured("pool"),
+    validation = rules::native_measured("resume"),
+    validation = rules::native_measured("transport"),
+    validation = rules::quic_measured_has_tls(),
+    validation = rules::hbone_measured_without_keys(),
+    validation = rules::network_measured_by_one_protocol(),
+    validation = rules::udp_measured_through_the_network(),
+    validation = rules::network_measured_with_one_gateway("entry"),
+    validation = rules::network_measured_with_one_gateway("exit"),
+)]
 pub struct MuxBenchmarkSpec {
     /// The tunnel that is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -223,6 +234,11 @@ pub struct BenchmarkTunnel {
 /// The connections between the gateways. The matrix determines their protocol.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::web_socket_not_measured(),
+    validation = rules::kcp_controls_congestion(),
+    validation = rules::pool_needs_resume(),
+)]
 pub struct BenchmarkCarrier {
     /// The transport of protocol Native: TCP, KCP or Auto. Default: TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -245,11 +261,13 @@ pub struct BenchmarkCarrier {
 }
 
 /// Security of the carriers of a benchmark.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::measured_without_certificates(),
+)]
 pub struct BenchmarkSecurity {
-    /// PublicKeys: TLS 1.3 with the public keys of both ends. None: no encryption and no
-    /// authentication. Default: PublicKeys.
+    /// The security mode: PublicKeys or None.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<SecurityMode>,
 }
@@ -260,11 +278,11 @@ pub struct BenchmarkSecurity {
 pub struct BenchmarkUdp {
     /// Rate of payload in bits per second, from 100k to 10G, such as 500k, 100M or 1G. Default: 100M.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = patterns::UDP_RATE, "maxLength" = 11, "minimum" = 100_000_i64, "maximum" = 10_000_000_000_i64))]
-    pub bits_per_second: Option<Quantity>,
+    #[schemars(extend("pattern" = patterns::UDP_RATE, "maximum" = 10_000_000_000_i64))]
+    pub bits_per_second: Option<BitRate>,
 }
 
-/// The program that measures throughput.
+/// The program that measures throughput. Default: Iperf2.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tool {
     /// iperf 2. The figures are the receiver's measurements.

@@ -1,15 +1,21 @@
 //! The connections between the gateways.
 
 use kube::KubeSchema;
+use muxtunnel_gateway_config::{CongestionControl, Pool, Protocol, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::patterns;
+use crate::{patterns, rules};
 
 /// The connections between the gateways. The other end must have the same `protocol`, `transport`
 /// and `webSocket`.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::pool_has_several(),
+    validation = rules::resume_is_possible(),
+    validation = rules::pool_needs_resume(),
+)]
 pub struct Carrier {
     /// Protocol, transport and congestion control.
     #[serde(flatten)]
@@ -29,6 +35,11 @@ pub struct Carrier {
 /// `webSocket`.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::transport_of_protocol(),
+    validation = rules::web_socket_of_transport(),
+    validation = rules::kcp_controls_congestion(),
+)]
 pub struct ExitCarrier {
     /// The mux protocol on the carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP
     /// between two MuxTunnel gateways. HTTP2 and HTTP3: a CONNECT request for each stream; the peer
@@ -86,87 +97,4 @@ pub struct WebSocket {
     /// path.
     #[schemars(length(min = 1, max = 256), regex(pattern = patterns::PATH))]
     pub path: String,
-}
-
-/// Carriers of one session.
-#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct Pool {
-    /// Least number of carriers.
-    #[schemars(range(min = 1, max = 16))]
-    pub min: u8,
-    /// Greatest number of carriers. Default: `min`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 16))]
-    pub max: Option<u8>,
-}
-
-/// The mux protocol of carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP. HTTP2 and
-/// HTTP3: a CONNECT request for each stream. HBONE: the tunnel protocol of Istio's proxies. JMUX: the
-/// protocol of jetsocat.
-#[derive(
-    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
-)]
-pub enum Protocol {
-    /// MuxTunnel's own protocol, between two MuxTunnel gateways.
-    #[default]
-    Native,
-    /// Devolutions' JMUX, the mux protocol of jetsocat.
-    #[serde(rename = "JMUX")]
-    Jmux,
-    /// HTTP/2 with a CONNECT request for each stream. The peer can also be another HTTP/2 proxy, or
-    /// a client of an HTTP/2 proxy.
-    #[serde(rename = "HTTP2")]
-    Http2,
-    /// HBONE, with a proxy of an Istio mesh at the other end. `security.mode: None` is plaintext
-    /// HBONE.
-    #[serde(rename = "HBONE")]
-    Hbone,
-    /// QUIC over UDP between two MuxTunnel gateways, with TLS. The exit's port is a UDP port.
-    #[serde(rename = "QUIC")]
-    Quic,
-    /// HTTP/3 over UDP with a CONNECT request for each stream, with TLS. The peer can also be another
-    /// HTTP/3 proxy, or a client of an HTTP/3 proxy.
-    #[serde(rename = "HTTP3")]
-    Http3,
-}
-
-/// The transport of carriers. TCP: TCP connections. KCP: KCP over UDP, for paths that lose packets.
-/// WebSocket: WebSocket connections, for networks that pass only HTTP. Auto: the entry selects the
-/// transport. Default: TCP.
-#[derive(
-    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
-)]
-pub enum Transport {
-    /// TCP connections.
-    #[default]
-    #[serde(rename = "TCP")]
-    Tcp,
-    /// KCP over UDP, for paths that lose packets. The exit's port is then a UDP port.
-    #[serde(rename = "KCP")]
-    Kcp,
-    /// WebSocket connections, for networks that pass only HTTP.
-    WebSocket,
-    /// TCP, KCP, or WebSocket (with `webSocket`). The entry selects a transport that the network does
-    /// not block, and prefers the faster of TCP and KCP. Streams survive a change of the transport.
-    /// The exit's port is open for TCP and UDP.
-    Auto,
-}
-
-/// Congestion control of carriers. Auto: Cubic with protocols QUIC and HTTP3, and on paths with a
-/// round-trip time below 1 ms; otherwise the default of the nodes' kernels. Cubic: reduces the rate
-/// after packet loss. BBR: sets the rate by the measured bandwidth and round-trip time. For
-/// carriers over TCP, the nodes' kernels must support BBR. Default: Auto.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum CongestionControl {
-    /// Cubic with protocols QUIC and HTTP3, and on paths with a round-trip time below 1 ms;
-    /// otherwise the default of the nodes' kernels.
-    #[default]
-    Auto,
-    /// CUBIC, which reduces the rate after packet loss. The usual default of Linux.
-    Cubic,
-    /// BBR, which sets the rate by the measured bandwidth and round-trip time. For carriers over
-    /// TCP, the nodes' kernels must support BBR.
-    #[serde(rename = "BBR")]
-    Bbr,
 }

@@ -5,10 +5,15 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::rules;
+
 /// The clients that the gateways' NetworkPolicy admits, if the cluster's network enforces
 /// NetworkPolicies.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::peers_of_type(),
+)]
 pub struct Clients {
     /// Namespace: the pods of the object's namespace. Any: all clients, inside and outside the
     /// cluster. Peers: the clients in `peers`.

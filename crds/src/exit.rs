@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Bottleneck, CarrierService, CarrierStatus, Clients, Endpoint, ExitCarrier, ExitNetwork,
     ExitSecurity, Gateway, HostPort, KeySource, KeyStatus, NetworkStatus, ReversePort, Service,
-    Ssh, SysctlStatus, Timeouts, Tuning, WanEmulation, patterns,
+    Ssh, SysctlStatus, Timeouts, Tuning, WanEmulation, patterns, rules,
 };
 
 /// Exit gateways for entries elsewhere, which dial the targets. Each entry needs a MuxPeer.
@@ -24,6 +24,9 @@ use crate::{
     status = "MuxExitStatus",
     derive = "PartialEq",
     doc = "Exit gateways for entries elsewhere, which dial the targets. Each entry needs a MuxPeer.",
+    validation = rules::name(),
+    validation = rules::clients_needed("reversePorts", "-exit-reverse"),
+    validation = rules::node_ports_need_exposure("reversePorts", "-exit-reverse"),
     scale(
         spec_replicas_path = ".spec.gateway.replicas",
         status_replicas_path = ".status.replicas",
@@ -73,6 +76,21 @@ use crate::{
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::exit_has_work(),
+    validation = rules::rendezvous_replaces_the_port(),
+    validation = rules::rendezvous_has_keys(),
+    validation = rules::rendezvous_needs_byte_streams(),
+    validation = rules::trusted_proxies_need_byte_streams(),
+    validation = rules::reverse_needs_listeners("reversePorts"),
+    validation = rules::network_needs_packets(),
+    validation = rules::quic_has_tls(),
+    validation = rules::hbone_has_certificates(),
+    validation = rules::network_has_one_gateway("gateway"),
+    validation = rules::ports_are_no_probes("reversePorts"),
+    validation = rules::ssh_port_is_no_reverse_port(),
+    validation = rules::ssh_port_is_no_probe(),
+)]
 pub struct MuxExitSpec {
     /// Whether the operator writes only the status of this object, and leaves its gateways unchanged.
     /// Default: false.
@@ -139,6 +157,10 @@ pub struct MuxExitSpec {
     /// serve. A change reaches running gateways without a restart. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[x_kube(
+        validation = rules::ports_unique(),
+        validation = rules::ports_reserved(),
+    )]
     pub reverse_ports: Vec<ReversePort>,
     /// Settings of the Services to which `serviceName` refers. A Service without settings is a
     /// ClusterIP.
@@ -187,7 +209,7 @@ pub struct ExitRendezvous {
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
     /// The keys of the rendezvous, from `status.publicKeys` of the MuxRendezvous.
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
 }
 

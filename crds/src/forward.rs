@@ -1,11 +1,10 @@
 //! Forwards and proxies: the listening port, its clients and the targets.
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::KubeSchema;
-use schemars::JsonSchema;
+use muxtunnel_gateway_config::{Accept, Limits, Priority, ProxyListen, ProxyProtocol};
 use serde::{Deserialize, Serialize};
 
-use crate::{Clients, Target, UsersSecretRef, patterns};
+use crate::{Clients, Target, UsersSecretRef, patterns, rules};
 
 /// A port at which entry gateways listen, and the targets that exit gateways dial.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -87,6 +86,9 @@ pub struct ReverseForward {
 /// A port at which entry gateways listen. Each client names its target, which the exit must allow.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::fallback_of_auto(),
+)]
 pub struct Proxy {
     /// Unique name of the proxy. The port of the Service has the same name.
     #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]
@@ -161,85 +163,4 @@ pub struct ReversePort {
     /// LoadBalancer. Default: type Namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Clients>,
-}
-
-/// The protocol of a proxy's clients. SOCKS5: SOCKS5 with the command CONNECT. HTTP: HTTP, as to a
-/// proxy. Auto: SOCKS5, SOCKS4, SOCKS4a and HTTP on one port.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProxyListen {
-    /// SOCKS5 (RFC 1928) with the command CONNECT.
-    SOCKS5,
-    /// HTTP, as to a proxy. Each connection carries a CONNECT request, or one request for an absolute
-    /// `http://` URL.
-    HTTP,
-    /// SOCKS5, SOCKS4, SOCKS4a and HTTP on one port. With `fallbackTargets`, clients of other
-    /// protocols reach these targets.
-    Auto,
-}
-
-/// Headers of the PROXY protocol, which contain a client's address.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct ProxyProtocol {
-    /// Required: each connection must begin with a PROXY header, which a load balancer sends. Set
-    /// this field only if no other sender can reach the port, because any sender can claim any client
-    /// address. Default: connections have no PROXY header.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accept: Option<Accept>,
-    /// V2: the target receives a PROXY header of version 2 before the payload. Needs
-    /// `carrier.protocol` Native. Default: the target receives no PROXY header.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub send: Option<Send>,
-}
-
-/// PROXY headers of clients. Required: each connection must begin with a PROXY header.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accept {
-    /// Each connection must begin with a PROXY header.
-    Required,
-}
-
-/// PROXY headers to targets. V2: version 2 of the PROXY protocol.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Send {
-    /// Version 2 of the PROXY protocol.
-    V2,
-}
-
-/// The priority of streams that share carriers. Auto: new streams and streams that send little data
-/// go first. Interactive: even with much data, streams go ahead of bulk streams. Bulk: streams go
-/// last. Default: Auto. With `carrier.protocol` HTTP2 and HBONE, the priority has no effect.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Priority {
-    /// New streams and streams that send little data go first. Examples are shells and the requests
-    /// and responses of databases.
-    #[default]
-    Auto,
-    /// Even with much data, the streams go ahead of bulk streams. Streams that send little data still
-    /// go first, as with Auto.
-    Interactive,
-    /// The streams go last. Use this priority for backups and copies.
-    Bulk,
-}
-
-/// Limits of streams. Each gateway applies a limit to the sum of its own streams.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct Limits {
-    /// Maximum number of concurrent streams. Connections beyond the limit are reset. Default: no
-    /// limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub streams: Option<u32>,
-    /// Maximum number of new connections per second. After one second without new connections, this
-    /// number of connections may arrive at once. Connections beyond the limit are reset. Default:
-    /// no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub opens_per_second: Option<u32>,
-    /// Maximum rate of payload in each direction, in bits per second, from 100k to 1T, such as 500k,
-    /// 100M or 1G. The gateway delays payload beyond the limit. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = patterns::BIT_RATE, "maxLength" = 13, "minimum" = 100_000_i64, "maximum" = 1_000_000_000_000_i64))]
-    pub bits_per_second: Option<Quantity>,
 }

@@ -1,15 +1,18 @@
 //! The pods of one end, their time-outs and their kernel settings.
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::KubeSchema;
+use muxtunnel_gateway_config::BitRate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Template, patterns, rules};
+use crate::{Template, rules};
 
 /// The gateways of one end.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::replicas_or_autoscaling(),
+)]
 pub struct Gateway {
     /// Number of pods. Not permitted with `autoscaling`. Default: 1 when the Deployment is created.
     /// Later, the operator leaves the number unchanged, so `kubectl scale` or another autoscaler may
@@ -36,6 +39,9 @@ pub struct Gateway {
 /// A HorizontalPodAutoscaler, which sets the number of pods of one end by their CPU usage.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::autoscaling_in_order(),
+)]
 pub struct Autoscaling {
     /// Least number of pods. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,28 +59,6 @@ pub struct Autoscaling {
     )]
     #[schemars(range(min = 1, max = 1000))]
     pub target_cpu_utilization_percentage: Option<i32>,
-}
-
-/// Time-outs of idle streams, and of clients and targets that have vanished. 0 disables a time-out.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct Timeouts {
-    /// A stream is reset if it transmits no byte in either direction for this number of seconds. 0
-    /// means no time-out. Default: 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 2_592_000))]
-    pub idle_seconds: Option<u32>,
-    /// A stream with one closed direction is reset if it transmits no byte for this number of
-    /// seconds. 0 means no time-out. Default: 3600.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 2_592_000))]
-    pub half_open_seconds: Option<u32>,
-    /// A gateway probes a client or target that is silent for this number of seconds. A stream is
-    /// reset if the client or target does not answer in as much time again. 0 means no probes.
-    /// Default: 60.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 7200))]
-    pub keepalive_seconds: Option<u32>,
 }
 
 /// Kernel settings of the gateways' pods. The pods of applications do not need these settings.
@@ -143,6 +127,9 @@ pub struct Sysctl {
 /// Emulation of a wide-area network between the gateways, for tests.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::jitter_within_delay(),
+)]
 pub struct WanEmulation {
     /// One-way delay in milliseconds. The gateways of an end delay the packets that they send. So the
     /// round-trip time of a MuxTunnel without `connect` grows by twice this value.
@@ -162,8 +149,7 @@ pub struct WanEmulation {
     /// 100M or 1G. The link's buffer holds the data of one round trip, and at least the data of 50
     /// ms. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = patterns::BIT_RATE, "maxLength" = 13, "minimum" = 100_000_i64, "maximum" = 1_000_000_000_000_i64))]
-    pub bits_per_second: Option<Quantity>,
+    pub bits_per_second: Option<BitRate>,
     /// The mechanism of the emulation. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<Backend>,

@@ -40,18 +40,18 @@ pub use benchmark::{
     BenchmarkCarrier, BenchmarkCells, BenchmarkEnvironment, BenchmarkSecurity, BenchmarkTunnel,
     BenchmarkUdp, MuxBenchmark, MuxBenchmarkSpec, MuxBenchmarkStatus, Path, Tool,
 };
-pub use carrier::{Carrier, CongestionControl, ExitCarrier, Pool, Protocol, Transport, WebSocket};
+pub use carrier::{Carrier, ExitCarrier, WebSocket};
 pub use clients::{Clients, ClientsType};
 pub use exit::{CarrierLimits, ExitRendezvous, MuxExit, MuxExitSpec, MuxExitStatus, PeerCounts};
-pub use forward::{
-    Accept, Forward, Limits, Priority, Proxy, ProxyListen, ProxyProtocol, ReverseForward,
-    ReversePort, Send,
-};
-pub use gateway::{
-    Autoscaling, Backend, Gateway, Profile, Scope, Sysctl, Timeouts, Tuning, WanEmulation,
-};
+pub use forward::{Forward, Proxy, ReverseForward, ReversePort};
+pub use gateway::{Autoscaling, Backend, Gateway, Profile, Scope, Sysctl, Tuning, WanEmulation};
 pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
 pub use key::{KeyOrigin, KeySource, KeyStatus};
+// The resources share these types with the gateway's file.
+pub use muxtunnel_gateway_config::{
+    Accept, BitRate, CongestionControl, Limits, Pool, Priority, Protocol, ProxyListen,
+    ProxyProtocol, RuleFields as Rule, Send, Timeouts, Transport,
+};
 pub use network::{ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule};
 pub use peer::{MuxPeer, MuxPeerSpec, MuxPeerStatus};
 pub use readable::readable;
@@ -68,7 +68,7 @@ pub use status::{
     Bottleneck, CarrierStatus, Direction, Endpoint, EndpointProtocol, GatewayStatus, NetworkStatus,
     ServicePortStatus, ServiceStatus, SysctlStatus,
 };
-pub use targets::{Rule, Target};
+pub use targets::Target;
 pub use template::{
     BenchmarkContainerName, ContainerName, DnsPolicy, Resources, Template, TemplateContainer,
     TemplateMetadata, TemplateSpec,

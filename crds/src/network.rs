@@ -4,7 +4,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::patterns;
+use crate::{patterns, rules};
 
 /// A TUN interface in the pod of each gateway. The interfaces of both ends exchange IP packets,
 /// such as TCP, UDP and ICMP. An init container with NET_ADMIN and MKNOD creates the interface, so
@@ -50,6 +50,10 @@ pub struct Network {
 /// installed with `network.enabled`. A change restarts the gateway.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::network_pool_has_one_queue(),
+    validation = rules::network_pools_of_both_families(),
+)]
 pub struct ExitNetwork {
     /// The exit's end.
     #[serde(flatten)]
@@ -122,17 +126,17 @@ pub struct NetworkEnd {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub addresses: Vec<String>,
-    /// How the pod forwards packets between the TUN interface and its other interfaces. None: the pod
-    /// forwards no packets. Route: in both directions. SNAT: only connections from the entry's side
-    /// to the exit's side. Their source is an address of `addresses` at the entry, and the pod's
-    /// address at the exit. Route and SNAT need the value 1 of the pod's sysctl net.ipv4.ip_forward
-    /// for IPv4, and of net.ipv6.conf.all.forwarding for IPv6. If the node does not set them, use
-    /// `tuning.sysctls`. Default: None.
+    /// How the pod forwards packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forwarding: Option<NetworkForwarding>,
 }
 
-/// How the pod of one end forwards packets between the TUN interface and its other interfaces.
+/// How the pod of one end forwards packets between the TUN interface and its other interfaces. None:
+/// the pod forwards no packets. Route: in both directions. SNAT: only connections from the entry's
+/// side to the exit's side. Their source is an address of `addresses` at the entry, and the pod's
+/// address at the exit, so hosts at the exit's side need no route back. Route and SNAT need the value
+/// 1 of the pod's sysctl net.ipv4.ip_forward for IPv4, and of net.ipv6.conf.all.forwarding for IPv6.
+/// If the node does not set them, use `tuning.sysctls`. Default: None.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NetworkForwarding {
     /// The pod forwards no packets.
@@ -172,6 +176,9 @@ pub struct NetworkDns {
 /// Destinations of packets, by network and port.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::network_ports_in_order(),
+)]
 pub struct NetworkRule {
     /// A network, such as 10.20.0.0/16. Default: every address.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -25,8 +25,6 @@ pub(crate) const PEER_NAME: &str = "^[-_.:/+=@%a-zA-Z0-9]+(/[*])?$";
 pub(crate) const HOST: &str = "^[-_.:a-zA-Z0-9]+$";
 /// The Host header of HTTP: a host, and optionally a port.
 pub(crate) const HOST_HEADER: &str = "^[-_.:\\[\\]a-zA-Z0-9]+$";
-/// The host of a rule: a name, `*.DOMAIN` or `*`.
-pub(crate) const RULE_HOST: &str = "^(\\*|(\\*\\.)?[-_.a-zA-Z0-9]+)$";
 /// A network in CIDR notation.
 pub(crate) const CIDR: &str = "^[0-9a-fA-F:.]+/[0-9]{1,3}$";
 /// A network in CIDR notation. A prefix length of 0 (every address) does not match.
@@ -39,9 +37,6 @@ pub(crate) const ADDRESS: &str = "^[0-9a-fA-F:.]+$";
 pub(crate) const DOMAIN: &str = "^[a-zA-Z0-9_][-_.a-zA-Z0-9]*$";
 /// The path of an HTTP request.
 pub(crate) const PATH: &str = "^/[-._~!$&'()*+,;=:@%/a-zA-Z0-9]*$";
-/// Bits per second, from 100k to 1T.
-pub(crate) const BIT_RATE: &str = "^([1-9][0-9]{5,11}|1000000000000|[1-9][0-9]{2,8}k|1000000000k|\
-     [1-9][0-9]{0,5}M|1000000M|[1-9][0-9]{0,2}G|1000G|1T)$";
 /// Bits per second, from 100k to 10G.
 pub(crate) const UDP_RATE: &str =
     "^([1-9][0-9]{5,9}|10000000000|[1-9][0-9]{2,6}k|10000000k|[1-9][0-9]{0,3}M|10000M|[1-9]G|10G)$";

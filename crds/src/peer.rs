@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use crate::{ExitRef, patterns};
+use crate::{ExitRef, patterns, rules};
 
 /// One entry that may use an exit of its namespace. Deletion ends the carriers and the streams of the
 /// entry.
@@ -20,6 +20,7 @@ use crate::{ExitRef, patterns};
     status = "MuxPeerStatus",
     derive = "PartialEq",
     doc = "One entry that may use an exit of its namespace. Deletion ends the carriers and the streams of the entry.",
+    validation = rules::label_name(),
     printcolumn(
         name = "Exit",
         type_ = "string",
@@ -71,6 +72,11 @@ use crate::{ExitRef, patterns};
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::peer_identity(),
+    validation = rules::ttl_needs_expiration(),
+    validation = rules::peer_exit_immutable(),
+)]
 pub struct MuxPeerSpec {
     /// The exit that the peer may use. Immutable.
     pub exit_ref: ExitRef,
@@ -78,7 +84,7 @@ pub struct MuxPeerSpec {
     /// Several keys are valid while the peer replaces its key. Required if the exit's security mode is
     /// PublicKeys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = patterns::ENTRY_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::ENTRY_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
     /// Names of which the peer's certificate must contain at least one: DNS names, IP addresses and
     /// URIs. A name that ends in `/*` stands for every name with this prefix. Required if the exit's

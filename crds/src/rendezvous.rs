@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     CarrierLimits, CarrierService, CarrierStatus, Clients, Endpoint, KeySource, KeyStatus,
-    Template, patterns,
+    Template, patterns, rules,
 };
 
 /// A gateway that connects entries and exits which cannot dial each other. The gateway is always one
@@ -24,6 +24,7 @@ use crate::{
     status = "MuxRendezvousStatus",
     derive = "PartialEq",
     doc = "A gateway that connects entries and exits which cannot dial each other. The gateway is always one pod, because two pods would not share the registered keys.",
+    validation = rules::name(),
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -117,7 +118,7 @@ pub struct Member {
     pub name: String,
     /// The keys of the member, from `status.publicKeys` of its MuxTunnel or MuxExit. Several keys are
     /// valid while the member replaces its key.
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = patterns::MEMBER_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::MEMBER_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
     /// Whether the rendezvous refuses the member. True ends its carriers. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

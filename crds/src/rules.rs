@@ -5,10 +5,28 @@
 //! test checks these objects with kube's CEL, and an e2e test with an API server, because their
 //! results can differ.
 
+mod benchmark;
+mod carrier;
+mod connect;
+mod exit;
+mod gateway;
+mod network;
+mod ports;
+mod security;
+mod services;
 mod sysctls;
 
 use kube::core::{Message, Rule};
 
+pub(crate) use benchmark::*;
+pub(crate) use carrier::*;
+pub(crate) use connect::*;
+pub(crate) use exit::*;
+pub(crate) use gateway::*;
+pub(crate) use network::*;
+pub(crate) use ports::*;
+pub(crate) use security::*;
+pub(crate) use services::*;
 pub use sysctls::is_unsafe_sysctl;
 pub(crate) use sysctls::*;
 
@@ -17,4 +35,96 @@ pub(crate) use sysctls::*;
 /// definition.
 fn rule(expression: impl Into<String>, message_expression: impl Into<String>) -> Rule {
     Rule::new(expression).message(Message::Expression(message_expression.into()))
+}
+
+/// CEL: the object at the beginning of `path`, such as `self.carrier.protocol`, has every field of
+/// the path.
+fn has(path: &str) -> String {
+    let ends = path.match_indices('.').map(|(index, _)| index).skip(1);
+    let prefixes = ends.chain([path.len()]).map(|end| &path[..end]);
+    let all: Vec<_> = prefixes.map(|prefix| format!("has({prefix})")).collect();
+    format!("({})", all.join(" && "))
+}
+
+/// CEL: the text at `path`, or `default` if the text is absent.
+fn value(path: &str, default: &str) -> String {
+    format!("({} ? {path} : '{default}')", has(path))
+}
+
+/// CEL: the list `self.FIELD` has an item.
+fn given(field: &str) -> String {
+    format!("(has(self.{field}) && self.{field}.size() > 0)")
+}
+
+/// CEL: the list of `names`.
+fn set(names: &[&str]) -> String {
+    format!("['{}']", names.join("', '"))
+}
+
+/// `names` in a sentence: `A, B or C`.
+fn or(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [name] => (*name).to_owned(),
+        [names @ .., last] => format!("{} or {last}", names.join(", ")),
+    }
+}
+
+/// With `condition`, the object has none of `fields`. `reason` is the begin of the message.
+fn excludes(condition: &str, reason: &str, fields: &[&str]) -> Rule {
+    let has = |field: &&str| has(&format!("self.{field}"));
+    let any: Vec<_> = fields.iter().map(has).collect();
+    let first = fields.iter().rev().fold(String::new(), |rest, field| {
+        if rest.is_empty() {
+            format!("'{field}'")
+        } else {
+            format!("{} ? '{field}' : {rest}", has(&field))
+        }
+    });
+    rule(
+        format!("!{condition} || !({})", any.join(" || ")),
+        format!("'{reason}: remove ' + ({first})"),
+    )
+}
+
+/// Children have the object's name with a suffix, and the name of a Service must be a DNS-1035
+/// label.
+pub(crate) fn name() -> Rule {
+    rule(
+        "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        "'metadata.name ' + self.metadata.name + ' must have only lower-case letters, digits and hyphens, and begin with \
+         a letter'",
+    )
+}
+
+/// The name of a peer is the value of a label of metrics.
+pub(crate) fn label_name() -> Rule {
+    rule(
+        "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && !self.metadata.name.matches('^mt[exr]1')",
+        "'metadata.name ' + self.metadata.name + ' must have only lower-case letters, digits and hyphens, begin and end \
+         with a letter or digit, and not begin like a key'",
+    )
+}
+
+/// The gateways of the former exit would not notice the change.
+pub(crate) fn peer_exit_immutable() -> Rule {
+    rule(
+        "self.exitRef.name == oldSelf.exitRef.name",
+        "'exitRef.name cannot be changed from ' + oldSelf.exitRef.name + ' to ' + self.exitRef.name + ': create another \
+         MuxPeer'",
+    )
+}
+
+pub(crate) fn ttl_needs_expiration() -> Rule {
+    rule(
+        "!has(self.ttlSecondsAfterExpiration) || has(self.expirationTime)",
+        "'ttlSecondsAfterExpiration %d needs expirationTime, which it counts from'.format([self.ttlSecondsAfterExpiration])",
+    )
+}
+
+pub(crate) fn peer_identity() -> Rule {
+    rule(
+        "has(self.publicKeys) != has(self.certificateNames)",
+        "'a MuxPeer needs exactly one of publicKeys and certificateNames: the keys or the names of the entry'",
+    )
 }

@@ -4,15 +4,16 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{IssuerRef, SecretRef, patterns};
+use crate::{IssuerRef, SecretRef, patterns, rules};
 
 /// Security of carriers. Both ends must have the same mode.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::certificates_of_mode(),
+)]
 pub struct Security {
-    /// PublicKeys: TLS 1.3 with the public keys of both ends (RFC 7250). The operator creates the
-    /// keys. Certificates: TLS 1.3 with a certificate at both ends. None: no encryption and no
-    /// authentication. Default: PublicKeys.
+    /// The security mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<SecurityMode>,
     /// Mode Certificates: the certificates of the gateways.
@@ -23,10 +24,11 @@ pub struct Security {
 /// Security of the carriers of an exit. Both ends must have the same mode.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::certificates_of_mode(),
+)]
 pub struct ExitSecurity {
-    /// PublicKeys: TLS 1.3 with the public keys of both ends (RFC 7250). The operator creates the
-    /// exit's key. Certificates: TLS 1.3 with a certificate at both ends. None: no encryption and no
-    /// authentication, so every entry is admitted. Default: PublicKeys.
+    /// The security mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<SecurityMode>,
     /// Mode Certificates: the certificate of the exit gateways.
@@ -34,7 +36,9 @@ pub struct ExitSecurity {
     pub certificates: Option<CertificateSource>,
 }
 
-/// The security modes of carriers.
+/// The security mode of carriers. PublicKeys: TLS 1.3 with the public keys of both ends (RFC 7250),
+/// which the operator creates. Certificates: TLS 1.3 with a certificate at both ends. None: no
+/// encryption and no authentication, and an exit admits every entry. Default: PublicKeys.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SecurityMode {
     /// TLS 1.3 with the public keys of both ends (RFC 7250).
@@ -49,6 +53,10 @@ pub enum SecurityMode {
 /// The certificates of the gateways, and the names that each end accepts.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::certificate_names_needed("entry"),
+    validation = rules::certificate_names_needed("exit"),
+)]
 pub struct Certificates {
     /// The certificate of the entry gateways.
     pub entry: CertificateSource,
@@ -71,6 +79,9 @@ pub struct Certificates {
 /// The source of a certificate: exactly one of `secretRef` and `issuerRef`.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::certificate_source(),
+)]
 pub struct CertificateSource {
     /// The Secret with `tls.crt`, `tls.key` and `ca.crt`, as cert-manager writes them. A changed
     /// certificate applies to new carriers.

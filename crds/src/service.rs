@@ -6,11 +6,15 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::patterns;
+use crate::{patterns, rules};
 
 /// Settings of a Service.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::traffic_policy_needs_exposure(),
+    validation = rules::load_balancer_fields(),
+)]
 pub struct ServiceSettings {
     /// Type of the Service. Default: ClusterIP.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
@@ -68,6 +72,9 @@ pub struct Service {
 /// The Service in front of the carrier port.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::node_port_needs_exposure(),
+)]
 pub struct CarrierService {
     /// Settings of the Service.
     #[serde(flatten)]

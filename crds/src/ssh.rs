@@ -4,13 +4,17 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Clients, SecretRef, ServiceSettings};
+use crate::{Clients, SecretRef, ServiceSettings, rules};
 
 /// An additional port of exit gateways, at which users log in with ssh (`ssh -N -L`, `-D` and
 /// `-R`). The port works with every protocol of carriers. Users may dial the same targets as an
 /// entry: the targets that `allow` of the exit permits.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::ssh_port_reserved(),
+    validation = rules::ssh_from_needed(),
+)]
 pub struct Ssh {
     /// A Secret with the files that `hostKeys` and `logins` select, in the formats of OpenSSH. Changes
     /// reach running gateways without a restart, and end the sessions of users who may no longer log
@@ -55,6 +59,9 @@ impl Ssh {
 /// The Service in front of the ssh port.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::node_port_needs_exposure(),
+)]
 pub struct SshService {
     /// Settings of the Service.
     #[serde(flatten)]
@@ -77,8 +84,8 @@ pub enum SshHostKey {
     Ecdsa,
 }
 
-/// The ciphers of an ssh server. Default: AES-GCM and ChaCha20-Poly1305. Compatible: also aes256-ctr
-/// with an encrypt-then-MAC code, for clients that have neither cipher of Default.
+/// The ciphers of an ssh server. `Default`: AES-GCM and ChaCha20-Poly1305. Compatible: also aes256-ctr
+/// with an encrypt-then-MAC code, for clients that have neither cipher of `Default`. Default: Default.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
 )]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Bottleneck, Carrier, CarrierStatus, Forward, Gateway, GatewayStatus, KeySource, KeyStatus,
     Network, NetworkStatus, Proxy, ReverseForward, Security, Service, ServiceStatus, SysctlStatus,
-    Timeouts, Tuning, WanEmulation, patterns,
+    Timeouts, Tuning, WanEmulation, patterns, rules,
 };
 
 /// A tunnel between entry gateways, to which clients connect, and exit gateways, which dial the
@@ -26,6 +26,13 @@ use crate::{
     status = "MuxTunnelStatus",
     derive = "PartialEq",
     doc = "A tunnel between entry gateways, to which clients connect, and exit gateways, which dial the targets. The streams of all clients share a few carrier connections.",
+    validation = rules::name(),
+    validation = rules::clients_needed("forwards", "-entry"),
+    validation = rules::node_ports_need_exposure("forwards", "-entry"),
+    validation = rules::clients_needed("proxies", "-entry"),
+    validation = rules::node_ports_need_exposure("proxies", "-entry"),
+    validation = rules::clients_needed("reverseForwards", "-reverse"),
+    validation = rules::node_ports_need_exposure("reverseForwards", "-reverse"),
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -84,6 +91,34 @@ use crate::{
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::tunnel_has_work(),
+    validation = rules::connect_excludes_an_own_exit(),
+    validation = rules::certificates_of_own_ends(),
+    validation = rules::reverse_ports_are_of_the_exit(),
+    validation = rules::services_are_of_the_exit("forwards", "targets"),
+    validation = rules::services_are_of_the_exit("proxies", "fallbackTargets"),
+    validation = rules::exits_have_identities("PublicKeys", "publicKeys"),
+    validation = rules::exits_have_identities("Certificates", "certificateNames"),
+    validation = rules::web_socket_hosts_have_a_path(),
+    validation = rules::connected_rendezvous_has_keys(),
+    validation = rules::connected_rendezvous_needs_byte_streams(),
+    validation = rules::proxies_have_targets(),
+    validation = rules::reverse_needs_listeners("reverseForwards"),
+    validation = rules::network_needs_packets(),
+    validation = rules::sources_are_sent(),
+    validation = rules::quic_has_tls(),
+    validation = rules::hbone_has_certificates(),
+    validation = rules::network_has_one_gateway("entry"),
+    validation = rules::network_has_one_gateway("exit"),
+    validation = rules::ports_of_one_end(),
+    validation = rules::names_unique("forwards", "proxies"),
+    validation = rules::names_unique("reverseForwards", "forwards"),
+    validation = rules::names_unique("reverseForwards", "proxies"),
+    validation = rules::ports_are_no_probes("forwards"),
+    validation = rules::ports_are_no_probes("reverseForwards"),
+    validation = rules::ports_are_no_probes("proxies"),
+)]
 pub struct MuxTunnelSpec {
     /// Whether the operator writes only the status of this object, and leaves its gateways unchanged.
     /// Default: false.
@@ -130,16 +165,28 @@ pub struct MuxTunnelSpec {
     /// reaches running gateways without a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[x_kube(
+        validation = rules::ports_unique(),
+        validation = rules::ports_reserved(),
+    )]
     pub forwards: Vec<Forward>,
     /// Ports at which exit gateways listen, and their targets, which entry gateways dial. They need
     /// `carrier.protocol` Native, HTTP2 or QUIC. A change reaches running gateways without a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[x_kube(
+        validation = rules::ports_unique(),
+        validation = rules::ports_reserved(),
+    )]
     pub reverse_forwards: Vec<ReverseForward>,
     /// Ports at which entry gateways listen, and whose clients name the targets. A change reaches
     /// running gateways without a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[x_kube(
+        validation = rules::ports_unique(),
+        validation = rules::ports_reserved(),
+    )]
     pub proxies: Vec<Proxy>,
     /// Settings of the Services to which `serviceName` refers. A Service without settings is a
     /// ClusterIP.
@@ -174,6 +221,10 @@ pub struct MuxTunnelSpec {
 /// A MuxExit elsewhere, at an address or at a rendezvous.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::connect_has_an_address(),
+    validation = rules::connect_has_a_port(),
+)]
 pub struct Connect {
     /// Unique name of the exit.
     #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]
@@ -200,7 +251,7 @@ pub struct Connect {
     /// accept only exits with one of these keys. The exit accepts this entry by a MuxPeer with the key
     /// in `status.publicKeys` of this object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = patterns::EXIT_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::EXIT_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
     /// Security mode Certificates: DNS names, IP addresses and URIs. The exit's certificate must
     /// contain at least one of them.
@@ -223,7 +274,7 @@ pub struct RendezvousRef {
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
     /// The keys of the rendezvous, from `status.publicKeys` of the MuxRendezvous.
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::{ListParams, LogParams, PostParams};
-use muxtunnel_crds::{MuxBenchmark, benchmark_condition};
+use muxtunnel_crds::{MuxBenchmark, condition};
 use serde_json::Value;
 
 use crate::namespace::TestNamespace;
@@ -51,8 +51,7 @@ pub async fn create(ns: &TestNamespace, yaml: &str) -> Result<String> {
 pub async fn end(ns: &TestNamespace, name: &str, within: Duration) -> Result<Outcome> {
     let benchmarks = ns.api::<MuxBenchmark>();
     let ended = |benchmark: &MuxBenchmark| {
-        is_true(benchmark, benchmark_condition::COMPLETE)
-            || is_true(benchmark, benchmark_condition::FAILED)
+        is_true(benchmark, condition::COMPLETE) || is_true(benchmark, condition::FAILED)
     };
     let benchmark =
         wait::for_object(&benchmarks, name, "the benchmark ends", within, ended).await?;

@@ -171,9 +171,7 @@ pub fn is_true<K: Object>(object: &K, type_: &str) -> bool {
 #[must_use]
 pub fn selector<K: Object>(name: &str, end: &str) -> String {
     let kind = K::kind(&());
-    format!(
-        "muxtunnel.dev/kind={kind},muxtunnel.dev/name={name},app.kubernetes.io/component={end}"
-    )
+    format!("muxtunnel.dev/kind={kind},muxtunnel.dev/name={name},app.kubernetes.io/component={end}")
 }
 
 /// The name of the children of an end of a MuxTunnel.

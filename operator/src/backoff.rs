@@ -206,11 +206,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
 
     fn object(name: &str) -> Key {
-        (
-            "Pod".to_owned(),
-            Some("site".to_owned()),
-            name.to_owned(),
-        )
+        ("Pod".to_owned(), Some("site".to_owned()), name.to_owned())
     }
 
     #[test]

@@ -33,7 +33,7 @@ use kube::{Resource, ResourceExt};
 use muxtunnel_bench_api::result::{Cell, Summary};
 use muxtunnel_bench_api::runner::{Offer, Phase, State, Unavailable};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::MuxBenchmark;
+use muxtunnel_crds::{BenchmarkEnvironment, MuxBenchmark};
 use tracing::{Instrument, info, info_span, warn};
 
 use crate::apply::ApplyError;
@@ -46,6 +46,7 @@ use crate::failure::{self, Coded};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
+use crate::tunnel_controller::object::Kind;
 use crate::undecoded;
 use crate::watch_clock::WatchClock;
 use crate::watches;
@@ -227,7 +228,7 @@ async fn reconcile_in_span<R: RunnerApi>(
     ) {
         (Some(_), true) => return Ok(Action::await_change()),
         (Some(reason), false) => Outcome::Undecoded(reason.to_owned()),
-        (None, is_over) => match validate::validate(benchmark) {
+        (None, is_over) => match validate::validate(benchmark, &context.settings) {
             Ok(valid) if is_over => {
                 context.clear(&valid).await?;
                 return Ok(Action::await_change());
@@ -390,7 +391,8 @@ impl<R: RunnerApi> Context<R> {
         for tunnel in &applied.tunnels {
             let (tunnel, ends) = (tunnel.name_any(), names::GATEWAY_COMPONENTS);
             let caches = &self.cluster.caches;
-            gateways.extend(dereference::pods(caches, &valid.namespace, &tunnel, &ends)?);
+            let owner = (Kind::Tunnel.name(), tunnel.as_str());
+            gateways.extend(dereference::pods(caches, &valid.namespace, owner, &ends)?);
         }
         let seen = readiness::Seen {
             tunnels: applied.tunnels,
@@ -484,7 +486,7 @@ fn waiting(detail: String) -> Outcome {
     Outcome::Running {
         detail,
         environment: None,
-        progress: None,
+        cells: None,
     }
 }
 
@@ -496,7 +498,7 @@ fn running(
 ) -> Outcome {
     let title = environment.map(|environment| {
         let key = &environment.key;
-        format!("{}ms {}", key.one_way_delay_ms, key.tuning)
+        format!("{} ms, {}", key.one_way_delay_ms, key.profile)
     });
     let detail = match (environment, &title) {
         (Some(environment), Some(title)) => {
@@ -505,10 +507,12 @@ fn running(
         }
         _ => detail,
     };
-    let progress = Some(format!("{}/{}", state.cells.len(), state.cells_total));
     Outcome::Running {
         detail,
-        environment: title,
-        progress,
+        environment: environment.map(|environment| BenchmarkEnvironment {
+            delay_milliseconds: environment.key.one_way_delay_ms,
+            profile: environment.profile,
+        }),
+        cells: Some(update_status::cells_so_far(state)),
     }
 }

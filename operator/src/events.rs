@@ -18,6 +18,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use muxtunnel_codes::Code;
+use muxtunnel_crds::condition::{RECONCILING, STALLED};
 use parking_lot::Mutex;
 use serde_json::json;
 use tracing::{debug, warn};
@@ -150,14 +151,14 @@ impl Events {
     }
 }
 
-/// The conditions of `new` whose status or reason differs from `old`. Conditions with the reason
-/// `NotRequested` are omitted.
+/// The conditions of `new` whose status or reason differs from `old`. Reconciling and Stalled repeat
+/// the cause in `Ready`, so they are omitted.
 fn transitions<'a>(
     old: &'a [Condition],
     new: &'a [Condition],
 ) -> impl Iterator<Item = &'a Condition> {
     new.iter().filter(|condition| {
-        condition.reason != Code::NotRequested.reason()
+        ![RECONCILING, STALLED].contains(&&*condition.type_)
             && !old.iter().any(|old| {
                 old.type_ == condition.type_
                     && old.status == condition.status
@@ -187,6 +188,8 @@ fn is_normal(reason: &str) -> bool {
         Code::ConfigPending,
         Code::CarrierUp,
         Code::CarrierConnecting,
+        Code::Accepted,
+        Code::Programmed,
         Code::AddressPending,
         Code::SysctlsApplied,
         Code::KeysCreated,
@@ -220,11 +223,11 @@ mod tests {
     fn only_a_change_of_status_or_reason_is_an_event() {
         let old = state(&[
             Verdict::no("Ready", Code::ConfigPending, "one"),
-            Verdict::no("WanEmulated", Code::NotRequested, ""),
+            Verdict::no("Available", Code::GatewaysNotReady, ""),
         ]);
         let same = state(&[
             Verdict::no("Ready", Code::ConfigPending, "two"),
-            Verdict::no("WanEmulated", Code::NotRequested, ""),
+            Verdict::no("Available", Code::GatewaysNotReady, ""),
         ]);
         assert_eq!(transitions(&old, &same).count(), 0);
         let new = state(&[Verdict::no("Ready", Code::SysctlForbidden, "two")]);
@@ -239,8 +242,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_no_event() {
-        let new = state(&[Verdict::no("WanEmulated", Code::NotRequested, "")]);
+    fn what_repeats_the_cause_of_ready_is_no_event() {
+        let new = state(&[Verdict::yes("Stalled", Code::InvalidSpec)]);
         assert_eq!(transitions(&[], &new).count(), 0);
     }
 

@@ -212,9 +212,8 @@ fn of_muxtunnel(object: &DynamicObject) -> Result<Option<MuxGrantSpec>, String> 
             field.as_str().is_none_or(|field| known.contains(&field))
         };
         if let Some(Value::Array(entries)) = spec.get_mut(list) {
-            entries.retain(|one| {
-                is_one_of(&one["group"], &[group]) && is_one_of(&one["kind"], kinds)
-            });
+            entries
+                .retain(|one| is_one_of(&one["group"], &[group]) && is_one_of(&one["kind"], kinds));
         }
     }
     serde_path_to_error::deserialize::<_, MuxGrantSpec>(&spec)

@@ -35,7 +35,6 @@ pub mod muxbench;
 pub mod observer;
 pub mod peer_controller;
 pub mod pods;
-pub mod protocol;
 pub mod quantity;
 pub mod reader;
 pub mod service_name;

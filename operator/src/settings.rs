@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use muxtunnel_crds::TemplateMetadata;
+
 /// Settings of the operator, from its flags.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -30,6 +32,28 @@ pub struct Settings {
     pub network_policy: Option<AdminPeers>,
     /// The trust domain in the SPIFFE IDs of certificates that cert-manager issues.
     pub trust_domain: String,
+}
+
+impl Settings {
+    /// Labels make pods endpoints of Services. Labels and annotations can make other controllers
+    /// add images, volumes and networks to pods. So pods may only have permitted keys. The first
+    /// other key of `metadata`, as a sentence.
+    #[must_use]
+    pub fn refused_key(&self, metadata: &TemplateMetadata) -> Option<String> {
+        let is_label = |key: &&String| self.permitted_labels.iter().any(|own| own.is(key));
+        let is_annotation = |key: &&String| {
+            let mut patterns = self.permitted_annotations.iter();
+            patterns.any(|pattern| pattern.matches(key))
+        };
+        let label = metadata.labels.keys().find(|key| !is_label(key));
+        let annotation = metadata.annotations.keys().find(|key| !is_annotation(key));
+        let label = label.map(|key| ("labels", key));
+        let (field, key) = label.or(annotation.map(|key| ("annotations", key)))?;
+        Some(format!(
+            "template.metadata.{field} {key}: the installation does not permit this key on pods: remove it, or add it \
+             to the chart's value podMetadata.{field}"
+        ))
+    }
 }
 
 /// The key of a label: `PREFIX/NAME`, or `NAME` for a key without a prefix. The key is no pattern: a

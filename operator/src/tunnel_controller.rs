@@ -326,7 +326,7 @@ async fn pass<G: observe::Gateways>(
     };
     let peers = plan.as_ref().ok().map(|valid| valid.peers.clone());
     let time = now.seconds();
-    let state = pure(move || validate::state(holder, named, peers, time));
+    let state = pure(move || validate::state((object, holder), named, peers, time));
     let (children, built) = match plan {
         Ok(valid) => {
             let (built, others) = pure(|| build::build_all(&valid, &state, settings));
@@ -355,7 +355,9 @@ async fn report<G: observe::Gateways>(
     let (cluster, debounce) = (&context.outputs.cluster, &context.debounce);
     let status = update_status::update_status(cluster, object, told, debounce, now).await?;
     let (reference, old) = (object.object_ref(), object.conditions());
-    let events = context.events.publish_transitions(&reference, old, status.conditions());
+    let events = context
+        .events
+        .publish_transitions(&reference, old, status.conditions());
     events.await;
     Ok(status)
 }

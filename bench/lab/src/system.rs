@@ -238,7 +238,7 @@ impl System {
 
     /// The settings of the gateways; `None` for other systems.
     fn gateways(self) -> Option<Gateways> {
-        let tls = Gateways::secured(Security::MutualTls);
+        let tls = Gateways::secured(Security::Certificates);
         let keys = Gateways::secured(Security::PublicKeys);
         let plain = Gateways::PLAIN;
         Some(match self {

@@ -72,7 +72,7 @@ Secret.
 */}}
 {{- define "muxtunnel.rules" -}}
 - apiGroups: [muxtunnel.dev]
-  resources: [muxbenchmarks]
+  resources: [muxexits, muxrendezvous, muxbenchmarks]
   verbs: [get, list, watch]
 # A benchmark creates one MuxTunnel per environment.
 - apiGroups: [muxtunnel.dev]
@@ -83,7 +83,7 @@ Secret.
   resources: [muxpeers]
   verbs: [get, list, watch, delete]
 - apiGroups: [muxtunnel.dev]
-  resources: [muxtunnels/status, muxpeers/status, muxbenchmarks/status]
+  resources: [muxtunnels/status, muxexits/status, muxrendezvous/status, muxpeers/status, muxbenchmarks/status]
   verbs: [patch]
 # Grants of other namespaces: MuxGrants and, if they are installed, the Gateway API's ReferenceGrants.
 - apiGroups: [muxtunnel.dev]
@@ -164,21 +164,21 @@ has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata
       o.apiVersion.startsWith('muxtunnel.dev/') && o.kind == '{{ index . 1 }}'))
 {{- end }}
 
-{{/* CEL: a MuxTunnel or MuxBenchmark owns the object in the variable that is the argument. */}}
+{{/* CEL: an object of a kind that has children owns the object in the variable that is the argument. */}}
 {{- define "muxtunnel.owned" -}}
 (has({{ . }}.metadata.ownerReferences) && {{ . }}.metadata.ownerReferences.exists(o,
-      o.apiVersion.startsWith('muxtunnel.dev/') && o.kind in ['MuxTunnel', 'MuxBenchmark']))
+      o.apiVersion.startsWith('muxtunnel.dev/') && o.kind in ['MuxTunnel', 'MuxExit', 'MuxRendezvous', 'MuxBenchmark']))
 {{- end }}
 
 {{/*
 CEL: the stored object is the operator's and belongs to nobody, for example after `kubectl delete --cascade=orphan`. The
-operator may adopt it: the new object has the same name of its owner and of its part of the owner.
+operator may adopt it: the new object has the same kind and name of its owner, and the same component.
 */}}
 {{- define "muxtunnel.orphan" -}}
 (request.operation == 'UPDATE' &&
       (!has(oldObject.metadata.ownerReferences) || oldObject.metadata.ownerReferences.size() == 0) &&
       has(oldObject.metadata.labels) && has(object.metadata.labels)
-{{- range list "app.kubernetes.io/name" "app.kubernetes.io/managed-by" "app.kubernetes.io/instance" "app.kubernetes.io/component" }} &&
+{{- range list "app.kubernetes.io/name" "app.kubernetes.io/managed-by" "muxtunnel.dev/kind" "muxtunnel.dev/name" "app.kubernetes.io/component" }} &&
       '{{ . }}' in oldObject.metadata.labels && '{{ . }}' in object.metadata.labels &&
       oldObject.metadata.labels['{{ . }}'] == object.metadata.labels['{{ . }}']
 {{- end }} &&
@@ -187,13 +187,13 @@ operator may adopt it: the new object has the same name of its owner and of its 
 {{- end }}
 
 {{/*
-CEL: the object is a Secret of the operator. The key pair of one end has no owner, because the identity of the end
-survives a deletion of its MuxTunnel.
+CEL: the object is a Secret of the operator. The key pair that other clusters know has no owner, because the identity of a
+gateway survives a deletion of its object.
 */}}
 {{- define "muxtunnel.ownSecret" -}}
 has(object.type) && has(object.immutable) && object.immutable && (
       (object.type == 'muxtunnel.dev/key' &&
-      object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?-(entry|exit)-key-[1-9][0-9]{0,6}$') &&
+      object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?-(entry|exit|rendezvous)-key-[1-9][0-9]{0,6}$') &&
       (!has(object.metadata.ownerReferences) || object.metadata.ownerReferences.size() == 0)) ||
       (object.type == 'muxtunnel.dev/key' &&
       object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?-pair-[a-z0-9]([-a-z0-9]*[a-z0-9])?$') &&
@@ -345,7 +345,7 @@ admissionPolicy.permitted.sidecars. The arguments are the root and the list of c
       has(c.args) && c.args.size() > 0 && c.args[0] == 'run' && c.args.all(a, a in ['run',
       '--token-file=/etc/muxbench/token', '--termination-log=/dev/termination-log',
       '--operator-hash-file=/etc/muxbench-operator/sha256'] ||
-      a.matches('^--(connections|delays|tunings|paths|protocols|duration|warm-up|rounds|udp-rate)=[-0-9A-Za-z,.]*$'))))
+      a.matches('^--(connections|delay-milliseconds|profiles|paths|protocols|duration-seconds|warm-up-seconds|rounds|udp-bits-per-second)=[-0-9A-Za-z,.]*$'))))
 {{- end }}
 
 {{/* CEL: init container c is one of the operator's init containers, like muxtunnel.ownContainer. */}}
@@ -449,10 +449,21 @@ first rule of each list, the rules are only for the operator's own containers.
     | toJson }}
 {{- end }}
 
+{{/* CEL: the pods of the workload run as the account of the operator for one end of their owner. */}}
+{{- define "muxtunnel.ownAccount" -}}
+(has(object.metadata.labels) && 'muxtunnel.dev/kind' in object.metadata.labels &&
+      'muxtunnel.dev/name' in object.metadata.labels && (
+{{- range $index, $child := list (list "MuxTunnel" "entry") (list "MuxTunnel" "tunnel-exit") (list "MuxExit" "exit") (list "MuxRendezvous" "rendezvous") }}
+{{- if $index }} ||{{ end }}
+      (object.metadata.labels['muxtunnel.dev/kind'] == '{{ index $child 0 }}' && object.spec.template.spec.serviceAccountName ==
+      object.metadata.labels['muxtunnel.dev/name'] + '-{{ index $child 1 }}')
+{{- end }}))
+{{- end }}
+
 {{/* CEL: the label with the key `key` of a pod is the operator's, the Job controller's, or in podMetadata.labels. */}}
 {{- define "muxtunnel.ownLabel" -}}
 key.startsWith('muxtunnel.dev/')
-{{- range (concat (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component"
+{{- range (concat (list "app.kubernetes.io/name" "app.kubernetes.io/component"
       "app.kubernetes.io/managed-by" "controller-uid" "job-name" "batch.kubernetes.io/controller-uid"
       "batch.kubernetes.io/job-name") (default list .Values.podMetadata.labels)) }} ||
       key == '{{ . }}'

@@ -2,8 +2,9 @@
 
 use clap::{Args, ValueEnum};
 
-use super::FormatArgs;
+use super::documents;
 use crate::duration::Duration;
+use crate::output::Format;
 use crate::target::{self, Address};
 
 /// Arguments of `link`.
@@ -55,12 +56,9 @@ pub struct LinkArgs {
     /// Time-out of the whole command.
     #[arg(long, default_value = "5m")]
     pub timeout: Duration,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = documents())]
+    pub output: Format,
 }
 
 /// How entries of other clusters reach the exit.

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use k8s_openapi::jiff::Timestamp;
 use muxtunnel_crds::Rule;
 
-use super::FormatArgs;
+use super::documents;
 use crate::duration::Duration;
 use crate::output::Format;
 use crate::target;
@@ -53,12 +53,9 @@ pub struct PeerAddArgs {
     /// (repeatable).
     #[arg(long = "reverse-port", value_name = "NAME")]
     pub reverse_ports: Vec<String>,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = documents())]
+    pub output: Format,
 }
 
 /// When a peer expires.
@@ -107,10 +104,7 @@ pub struct PeerListArgs {
 pub struct PeerNameArgs {
     /// The MuxPeer.
     pub name: String,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = documents())]
+    pub output: Format,
 }

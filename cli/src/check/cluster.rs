@@ -97,8 +97,12 @@ fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<(Right<'a>, Need)> {
             true => whole("list", ours, resource),
             false => here("list", ours, resource),
         };
-        rights.extend(Kind::ALL.map(|kind| (list(kind.plural()), Need::Asked)));
-        rights.push((list("muxpeers"), Need::ToLook));
+        let kinds = Kind::ALL.map(Kind::plural).into_iter();
+        rights.extend(
+            kinds
+                .chain(["muxpeers"])
+                .map(|kind| (list(kind), Need::Asked)),
+        );
     }
     if args.probe {
         let pods = |verb| (here(verb, "", "pods"), Need::Asked);

@@ -3,12 +3,11 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_contract::labels::{KIND, OWNER as NAME};
+use muxtunnel_contract::labels::{OWNER_KIND, OWNER_NAME};
 use muxtunnel_contract::sysctls::{QUIC_BUFFER_BYTES, RMEM_MAX, WMEM_MAX};
 
 use super::Finding;
 use super::installation::serves;
-use crate::object::{Gateways, Kind};
 
 /// Installs the chart from this checkout.
 const INSTALL: &str = "helm upgrade --install muxtunnel charts/muxtunnel --namespace muxtunnel-system --create-namespace";
@@ -85,15 +84,15 @@ impl Right<'_> {
     }
 }
 
-/// An object with gateways.
+/// An object whose conditions are checked.
 pub(super) struct Owner {
-    kind: Kind,
+    kind: &'static str,
     pub(super) namespace: String,
-    pub(super) name: String,
+    name: String,
 }
 
 impl Owner {
-    pub(super) fn new(kind: Kind, object: &Gateways) -> Self {
+    pub(super) fn new(kind: &'static str, object: &impl ResourceExt) -> Self {
         Self {
             kind,
             namespace: object.namespace().unwrap_or_default(),
@@ -101,9 +100,14 @@ impl Owner {
         }
     }
 
+    /// The object in words.
+    pub(super) fn text(&self) -> String {
+        format!("{} {}/{}", self.kind, self.namespace, self.name)
+    }
+
     /// The selector of the object's children.
     pub(super) fn selector(&self) -> String {
-        format!("{KIND}={},{NAME}={}", self.kind.name(), self.name)
+        format!("{OWNER_KIND}={},{OWNER_NAME}={}", self.kind, self.name)
     }
 
     /// The arguments of kubectl that select the object's children.
@@ -113,17 +117,13 @@ impl Owner {
 
     /// The arguments of kubectl that name the object.
     fn place(&self) -> String {
-        let kind = self.kind.name().to_ascii_lowercase();
+        let kind = self.kind.to_ascii_lowercase();
         format!("{kind} {} -n {}", self.name, self.namespace)
     }
 }
 
 /// The command that fixes a condition of an object, or shows why it is not true.
-pub(super) fn condition(
-    reason: &str,
-    owner: &Owner,
-    operators: Option<&[Deployment]>,
-) -> String {
+pub(super) fn condition(reason: &str, owner: &Owner, operators: Option<&[Deployment]>) -> String {
     let namespace = &owner.namespace;
     let describe = format!("kubectl describe {}", owner.place());
     let Some(code) = Code::from_reason(reason) else {
@@ -156,7 +156,11 @@ pub(super) fn condition(
             list if list.starts_with("helm list") => list,
             helm => format!("{helm} --reset-then-reuse-values --set wanEmulation.enabled=true"),
         },
-        Code::InvalidSpec => format!("kubectl edit {}", owner.place()),
+        Code::InvalidSpec | Code::KeyInvalid => format!("kubectl edit {}", owner.place()),
+        Code::ExitNotFound => format!("kubectl get muxexits -n {namespace}"),
+        Code::KeyConflict | Code::NetworkConflict => {
+            format!("kubectl get muxpeers -n {namespace} -o wide")
+        }
         _ => describe,
     }
 }
@@ -237,7 +241,7 @@ mod tests {
 
     fn owner() -> Owner {
         Owner {
-            kind: Kind::Exit,
+            kind: "MuxExit",
             namespace: "shop".to_owned(),
             name: "web".to_owned(),
         }
@@ -286,7 +290,7 @@ mod tests {
             .map(|code| code.reason())
             .chain(["OfTomorrow"])
         {
-            let fix = condition(reason, "shop", "web", Some(&[]));
+            let fix = condition(reason, &owner(), Some(&[]));
             assert!(
                 fix.starts_with("kubectl ") || fix.starts_with("helm "),
                 "{reason}: {fix}"

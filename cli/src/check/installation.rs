@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::fix::{self, Right};
 use super::{Check, Finding, Scope, readable};
-use crate::cluster::failed;
+use crate::cluster::{self, failed};
 use crate::end::Failure;
 
 /// Default name of the leader's Lease in the operator's namespace. An argument of the operator
@@ -57,9 +57,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         }
     };
     if operators.is_empty() {
-        let place = namespace.map_or("any namespace".to_owned(), |name| {
-            format!("namespace {name}")
-        });
+        let place = cluster::place(namespace);
         let cause = format!("no Deployment of an operator found in {place}");
         checks.push(Check::finding(
             description,

@@ -5,7 +5,7 @@ use muxtunnel_testkit::generated::compare;
 
 use super::*;
 use crate::args::{Cli, Command};
-use crate::object::Kind;
+use crate::object::Gateways;
 use crate::output::{COLUMNS, Document, Format, Style, rendered};
 
 fn report() -> Report {
@@ -16,7 +16,8 @@ fn report() -> Report {
         namespace: None,
     };
     let slow = serde_json::json!({"metadata": {"name": "slow", "namespace": "shop"}, "spec": {}});
-    let slow = fix::Owner::new(Kind::Tunnel, &serde_json::from_value(slow).unwrap());
+    let slow: Gateways = serde_json::from_value(slow).unwrap();
+    let slow = fix::Owner::new("MuxTunnel", &slow);
     let fix = fix::condition("WanDisabled", &slow, Some(&[]));
     let disabled = Finding::new(Code::WanDisabled, Code::WanDisabled.cause(), fix);
     let mut report = Report::default();

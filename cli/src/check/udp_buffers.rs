@@ -1,7 +1,7 @@
 //! Checks whether the buffers of UDP sockets suffice for carriers that run over UDP. The
 //! node limits these buffers, and no pod can change the limit.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
@@ -13,7 +13,7 @@ use muxtunnel_contract::sysctls::{KCP_BUFFER_BYTES, QUIC_BUFFER_BYTES, RMEM_MAX,
 use super::fix::{self, Owner, Right};
 use super::{Check, Finding, Scope, readable};
 use crate::end::Failure;
-use crate::object::{Gateways, Kind, PAGE};
+use crate::object::{Gateways, PAGE};
 
 /// The components that have UDP sockets.
 const ENDS: [&str; 2] = ["entry", "exit"];
@@ -25,19 +25,14 @@ const ENDS: [&str; 2] = ["entry", "exit"];
 /// An error of the API server. A missing right to list pods is no error.
 pub(super) async fn check(
     scope: &Scope<'_>,
-    kind: Kind,
+    owner: &Owner,
     object: &Gateways,
 ) -> Result<Option<Check>, Failure> {
     let Some(wanted) = wanted(object) else {
         return Ok(None);
     };
-    let owner = Owner::new(kind, object);
-    let Owner {
-        namespace, name, ..
-    } = &owner;
-    let kind = kind.name();
-    let description =
-        format!("{kind} {namespace}/{name}: UDP buffers have the size that the gateways request");
+    let place = owner.text();
+    let description = format!("{place}: UDP buffers have the size that the gateways request");
     let value = |name: &str| {
         let mut sysctls = object.status.as_ref()?.sysctls.iter();
         sysctls.find(|one| one.name == name).map(|one| &one.value)
@@ -53,7 +48,7 @@ pub(super) async fn check(
     if short.is_empty() {
         return Ok(Some(Check::good(description)));
     }
-    let nodes = nodes(&pods(scope, &owner).await?, &short);
+    let nodes = nodes(&pods(scope, owner).await?, &short);
     let mut cause = format!(
         "{RMEM_MAX} is {receive} and {WMEM_MAX} is {send}; the gateways request {wanted} bytes for each"
     );
@@ -62,7 +57,9 @@ pub(super) async fn check(
     } else {
         let nodes: Vec<_> = nodes.iter().map(String::as_str).collect();
         cause.push_str(&format!(", on {}", nodes.join(", ")));
-        let fixes = nodes.iter().map(|node| fix::udp_buffers(node, namespace));
+        let fixes = nodes
+            .iter()
+            .map(|node| fix::udp_buffers(node, &owner.namespace));
         fixes.collect::<Vec<_>>().join("\n")
     };
     let finding = Finding::new(Code::UdpBuffersSmall, cause, fix);

@@ -11,9 +11,7 @@ use std::process::{ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use rustix::process::{
-    Pid, Signal, getppid, kill_process, set_parent_process_death_signal,
-};
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 

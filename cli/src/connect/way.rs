@@ -174,7 +174,12 @@ mod tests {
         for (spec, host, line, said) in [
             (json!({"rendezvous": []}), "a", proxy, "rendezvous"),
             (json!({}), inside, proxy, "give --address"),
-            (json!({"carrier": {"protocol": "QUIC"}}), "a", proxy, "protocol QUIC"),
+            (
+                json!({"carrier": {"protocol": "QUIC"}}),
+                "a",
+                proxy,
+                "protocol QUIC",
+            ),
             (json!({}), "a", "-R 80:localhost:1", "back (port 9000)"),
         ] {
             let error = Way::new(&exit(spec, host), &args(line)).unwrap_err();

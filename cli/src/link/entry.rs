@@ -1,5 +1,7 @@
 //! The entry of a link. Pure.
 
+use std::collections::BTreeSet;
+
 use kube::{Resource, ResourceExt};
 use muxtunnel_crds::MuxTunnel;
 use serde_json::{Value, json};
@@ -124,15 +126,10 @@ fn connects(entry: &Gateways) -> &[Value] {
 
 /// Whether an entry already dials the address of the exit with its keys.
 pub(super) fn dials(entry: &Gateways, reach: &Reach) -> bool {
-    let sorted = |keys: &mut dyn Iterator<Item = &str>| {
-        let mut keys: Vec<_> = keys.map(str::to_owned).collect();
-        keys.sort_unstable();
-        keys
-    };
-    let wanted = sorted(&mut reach.public_keys.iter().map(String::as_str));
+    let wanted: BTreeSet<_> = reach.public_keys.iter().map(String::as_str).collect();
     connects(entry).iter().any(|one| {
         let keys = one["publicKeys"].as_array().into_iter().flatten();
-        let keys = sorted(&mut keys.filter_map(Value::as_str));
+        let keys: BTreeSet<_> = keys.filter_map(Value::as_str).collect();
         one["host"] == *reach.host && one["port"] == reach.port && keys == wanted
     })
 }

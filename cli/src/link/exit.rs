@@ -54,9 +54,10 @@ pub(super) fn manifest(
 /// # Errors
 /// Why the link cannot use the exit, and what to do.
 pub(super) fn host(exit: &Gateways, target: &Target) -> Result<String, String> {
-    let rendezvous = exit.spec.get("rendezvous").map(|_| {
-        "meets its entries at a rendezvous, which link does not support".to_owned()
-    });
+    let rendezvous = exit
+        .spec
+        .get("rendezvous")
+        .map(|_| "meets its entries at a rendezvous, which link does not support".to_owned());
     if let Some(problem) = problem_of_exit(exit).or(rendezvous) {
         return Err(format!(
             "{problem}. Choose another name with --exit or --name"

@@ -96,9 +96,18 @@ fn a_new_exit_permits_only_the_target() {
 fn an_existing_exit_is_used_if_it_permits_the_target() {
     for (spec, wanted) in [
         (json!({"allow": [{"host": "web"}]}), "web"),
-        (json!({"allow": [{"host": "*", "port": 1, "endPort": 1000}]}), HOST),
-        (json!({"allow": [{"host": "*.backend.svc", "port": 80}]}), HOST),
-        (json!({"allow": [{"host": "*"}], "deny": [{"host": "*.svc"}]}), "web"),
+        (
+            json!({"allow": [{"host": "*", "port": 1, "endPort": 1000}]}),
+            HOST,
+        ),
+        (
+            json!({"allow": [{"host": "*.backend.svc", "port": 80}]}),
+            HOST,
+        ),
+        (
+            json!({"allow": [{"host": "*"}], "deny": [{"host": "*.svc"}]}),
+            "web",
+        ),
     ] {
         assert_eq!(host(&of_spec(&spec), &target()).unwrap(), wanted);
     }
@@ -107,7 +116,10 @@ fn an_existing_exit_is_used_if_it_permits_the_target() {
         (json!({}), missing),
         (json!({"allow": [{"host": "web", "port": 81}]}), missing),
         (json!({"allow": [{"cidr": "10.0.0.0/8"}]}), missing),
-        (json!({"allow": [{"host": "web"}], "deny": [{"host": "*"}]}), missing),
+        (
+            json!({"allow": [{"host": "web"}], "deny": [{"host": "*"}]}),
+            missing,
+        ),
         (json!({"security": {"mode": "None"}}), "security mode None"),
         (json!({"rendezvous": []}), "rendezvous"),
     ] {
@@ -134,7 +146,10 @@ fn an_exit_is_reached_by_its_keys_and_an_address_outside_of_its_cluster() {
     let of = |hosts: &[&str]| -> Gateways {
         let endpoint = |host: &&str| json!({"host": host, "port": 443, "protocol": "TCP"});
         let endpoints: Vec<_> = hosts.iter().map(endpoint).collect();
-        object(&json!({}), &json!({"publicKeys": ["mtx1"], "endpoints": endpoints}))
+        object(
+            &json!({}),
+            &json!({"publicKeys": ["mtx1"], "endpoints": endpoints}),
+        )
     };
     let wanted = |host: &str, port| {
         Ok(Reach {
@@ -144,14 +159,23 @@ fn an_exit_is_reached_by_its_keys_and_an_address_outside_of_its_cluster() {
         })
     };
     let (inside, outside) = ("web-exit.backend.svc", "192.0.2.1");
-    assert_eq!(reach(&of(&[inside, outside]), None, false), wanted(outside, 443));
+    assert_eq!(
+        reach(&of(&[inside, outside]), None, false),
+        wanted(outside, 443)
+    );
     assert_eq!(reach(&of(&[inside]), None, true), wanted(inside, 443));
     for (given, port) in [("a:1", 1), ("a", 443)] {
         let given = address(given).unwrap();
-        assert_eq!(reach(&of(&[inside]), Some(&given), false), wanted("a", port));
+        assert_eq!(
+            reach(&of(&[inside]), Some(&given), false),
+            wanted("a", port)
+        );
     }
     let error = reach(&of(&[inside]), None, false).unwrap_err();
-    assert!(error.contains("only valid inside of its cluster"), "{error}");
+    assert!(
+        error.contains("only valid inside of its cluster"),
+        "{error}"
+    );
     let error = reach(&of_spec(&json!({})), None, false).unwrap_err();
     assert!(error.starts_with("status.publicKeys is empty; "), "{error}");
 }

@@ -27,37 +27,31 @@ impl Kind {
         }
     }
 
+    /// The name, the plural, the short name, and the word of this program.
+    const fn names(self) -> [&'static str; 4] {
+        match self {
+            Self::Tunnel => ["MuxTunnel", "muxtunnels", "mt", "tunnel"],
+            Self::Exit => ["MuxExit", "muxexits", "mx", "exit"],
+            Self::Rendezvous => ["MuxRendezvous", "muxrendezvous", "mr", "rendezvous"],
+        }
+    }
+
     /// The name, such as `MuxTunnel`.
     pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Tunnel => "MuxTunnel",
-            Self::Exit => "MuxExit",
-            Self::Rendezvous => "MuxRendezvous",
-        }
+        self.names()[0]
     }
 
     /// The plural, such as `muxtunnels`.
     pub(crate) const fn plural(self) -> &'static str {
-        match self {
-            Self::Tunnel => "muxtunnels",
-            Self::Exit => "muxexits",
-            Self::Rendezvous => "muxrendezvous",
-        }
+        self.names()[1]
     }
 
-    /// The kind of a name that kubectl accepts (the kind, its plural, its short name, or one of these
-    /// with the group), or of the kind without the prefix.
+    /// The kind with this name. Names may end with the group, as kubectl accepts them.
     pub(crate) fn named(text: &str) -> Option<Self> {
-        let text = text.to_ascii_lowercase();
-        let text = text.strip_suffix(".muxtunnel.dev").unwrap_or(&text);
-        Self::ALL.into_iter().find(|kind| {
-            let (word, short) = match kind {
-                Self::Tunnel => ("tunnel", "mt"),
-                Self::Exit => ("exit", "mx"),
-                Self::Rendezvous => ("rendezvous", "mr"),
-            };
-            [word, short, kind.plural()].contains(&text) || kind.name().eq_ignore_ascii_case(text)
-        })
+        let text = text.strip_suffix(".muxtunnel.dev").unwrap_or(text);
+        let is_name = |name: &&str| name.eq_ignore_ascii_case(text);
+        let mut all = Self::ALL.into_iter();
+        all.find(|kind| kind.names().iter().any(is_name))
     }
 }
 
@@ -69,7 +63,10 @@ mod tests {
     fn kinds_have_the_names_of_kubectl() {
         for kind in Kind::ALL {
             let resource = kind.resource();
-            assert_eq!((resource.kind.as_str(), resource.plural.as_str()), (kind.name(), kind.plural()));
+            assert_eq!(
+                (resource.kind.as_str(), resource.plural.as_str()),
+                (kind.name(), kind.plural())
+            );
             let full = format!("{}.{}", kind.plural(), resource.group);
             for name in [kind.name(), kind.plural(), &full] {
                 assert_eq!(Kind::named(name), Some(kind), "{name}");

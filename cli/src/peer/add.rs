@@ -12,7 +12,7 @@ use crate::cluster;
 use crate::end::{Ended, Failure};
 use crate::link::PORT;
 use crate::object::{self, Change};
-use crate::output::{API_VERSION, Document, Style, Terminal};
+use crate::output::{Document, Style, Terminal};
 use crate::time::distance;
 
 /// Width of the names of facts.
@@ -52,15 +52,13 @@ pub(super) async fn run(
     };
     let (peer, change) = wanted.apply(&cluster).await?;
     let added = PeerAdded {
-        api_version: API_VERSION,
-        kind: "PeerAdded",
         change,
         peer: PeerView::new(&peer),
         exit_endpoints: object::endpoints(&exit).to_vec(),
         exit_public_keys: object::public_keys(&exit).to_vec(),
         now,
     };
-    terminal.print(&added, args.format.format)?;
+    terminal.print(&added, args.output)?;
     Ok(Ended::Good)
 }
 
@@ -74,10 +72,7 @@ fn keys(texts: &[String]) -> Result<Vec<GatewayKey>, String> {
     let peer = GatewayPeer {
         name: Some("peer".to_owned()),
         public_keys: keys.clone(),
-        suspend: false,
-        expiration_time: None,
-        allow: Vec::new(),
-        deny: Vec::new(),
+        ..GatewayPeer::default()
     };
     let checked = check_peers(&[peer], KeyRole::Entry, &[]);
     checked.map_err(|found| format!("--key: {} {}", found.field, found.problem))?;
@@ -103,8 +98,6 @@ fn expiration(expiry: Expiry, now: Timestamp) -> Result<Timestamp, String> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PeerAdded {
-    api_version: &'static str,
-    kind: &'static str,
     change: Change,
     #[serde(flatten)]
     peer: PeerView,
@@ -115,6 +108,8 @@ struct PeerAdded {
 }
 
 impl Document for PeerAdded {
+    const KIND: &'static str = "PeerAdded";
+
     fn text(&self, _: Style) -> String {
         let peer = &self.peer;
         let mut lines = Vec::new();

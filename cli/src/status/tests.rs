@@ -26,7 +26,12 @@ fn fixture(name: &str) -> Value {
 fn view(name: &str, events: &[Event], context: Option<&str>) -> View {
     let object = fixture(name);
     let kind = Kind::named(object["kind"].as_str().unwrap()).unwrap();
-    View::new(kind, &serde_json::from_value(object).unwrap(), events, context)
+    View::new(
+        kind,
+        &serde_json::from_value(object).unwrap(),
+        events,
+        context,
+    )
 }
 
 fn events() -> Vec<Event> {
@@ -41,7 +46,11 @@ fn compare(name: &str, document: &impl Document, format: Format) {
 }
 
 fn one(name: &str) -> StatusDocument {
-    StatusDocument::new(view(name, &events(), None), now())
+    StatusDocument {
+        object: view(name, &events(), None),
+        exit: None,
+        now: now(),
+    }
 }
 
 #[test]
@@ -78,7 +87,11 @@ fn a_line_for_each_object() {
     ] {
         let files = ["both", "faulty", "entry", "exit", "fresh"];
         let views = files.map(|file| view(&format!("{file}.yaml"), &[], None));
-        let list = StatusList::new(views.into(), with_namespaces, now());
+        let list = StatusList {
+            items: views.into(),
+            with_namespaces,
+            now: now(),
+        };
         compare(name, &list, format);
     }
 }

@@ -16,6 +16,8 @@ const NONE: &str = "-";
 const FACT: usize = 13;
 
 impl Document for StatusList {
+    const KIND: &'static str = "StatusList";
+
     fn text(&self, style: Style) -> String {
         let mut head = vec![
             "NAME",
@@ -56,7 +58,7 @@ impl Document for StatusList {
 /// The name of an object, as kubectl takes it.
 fn name(object: &View) -> String {
     let kind = object.kind.to_ascii_lowercase();
-    format!("{kind}.muxobject.dev/{}", object.name)
+    format!("{kind}.muxtunnel.dev/{}", object.name)
 }
 
 fn row(object: &View, now: Timestamp) -> Vec<String> {
@@ -105,9 +107,9 @@ fn gateways(object: &View) -> [Option<(&'static str, String)>; 2] {
     let status = &object.status;
     let of = |end, ready: i32, requested: i32| (end, format!("{ready}/{requested}"));
     let pods = |end, one: &GatewayStatus| of(end, one.ready_replicas, one.replicas);
-    let own = status.replicas.map(|requested| {
-        of("exit", status.ready_replicas.unwrap_or_default(), requested)
-    });
+    let own = status
+        .replicas
+        .map(|requested| of("exit", status.ready_replicas.unwrap_or_default(), requested));
     [
         status.entry.as_ref().map(|one| pods("entry", one)),
         own.or(status.exit.as_ref().map(|one| pods("exit", one))),
@@ -124,7 +126,10 @@ fn addresses(object: &View) -> Vec<Vec<String>> {
     let status = &object.status;
     let row = |what: &str, address: String| vec![what.to_owned(), address];
     let carriers = status.endpoints.iter().map(|one| {
-        row(&format!("carriers ({:?})", one.protocol), authority(&one.host, one.port))
+        row(
+            &format!("carriers ({:?})", one.protocol),
+            authority(&one.host, one.port),
+        )
     });
     let ssh = status.ssh_endpoint.iter();
     let ssh = ssh.map(|one| row("ssh", authority(&one.host, one.port)));
@@ -132,12 +137,19 @@ fn addresses(object: &View) -> Vec<Vec<String>> {
     let clients = services.filter_map(|service| Some((service.host.as_ref()?, &service.ports)));
     let clients = clients.flat_map(|(host, ports)| {
         let ports = ports.iter();
-        ports.map(|one| row(&format!("clients of {}", one.name), authority(host, one.port)))
+        ports.map(|one| {
+            row(
+                &format!("clients of {}", one.name),
+                authority(host, one.port),
+            )
+        })
     });
     carriers.chain(ssh).chain(clients).collect()
 }
 
 impl Document for StatusDocument {
+    const KIND: &'static str = "Status";
+
     fn text(&self, style: Style) -> String {
         let near = one(&self.object, self.now, style);
         match &self.exit {
@@ -211,9 +223,13 @@ fn facts(object: &View, now: Timestamp, style: Style) -> String {
     if object.status.carriers.is_some() {
         fact("Carriers", format!("{} connected", carriers(object)));
     }
-    let active = object.status.connect.as_ref().map(|connect| &connect.active);
+    let active = object
+        .status
+        .connect
+        .as_ref()
+        .map(|connect| &connect.active);
     if let Some(active) = active.filter(|active| !active.is_empty()) {
-        fact("Uses", active.join(", "));
+        fact("Exits", active.join(", "));
     }
     if let Some(network) = &object.status.network {
         network_facts(network, &mut fact);

@@ -5,10 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use muxtunnel_crds::condition;
-use serde::Serialize;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::object::{self, Gateways, GatewaysStatus, Kind};
-use crate::output::API_VERSION;
 use crate::peer::PeerView;
 
 /// Number of Events that are shown for an object.
@@ -16,10 +17,7 @@ const EVENTS: usize = 5;
 
 /// The document of `status NAME`.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct StatusDocument {
-    api_version: &'static str,
-    kind: &'static str,
     pub(super) object: View,
     /// The MuxExit of a MuxTunnel, if the command names it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,41 +26,14 @@ pub(super) struct StatusDocument {
     pub(super) now: Timestamp,
 }
 
-impl StatusDocument {
-    pub(super) fn new(object: View, now: Timestamp) -> Self {
-        Self {
-            api_version: API_VERSION,
-            kind: "Status",
-            object,
-            exit: None,
-            now,
-        }
-    }
-}
-
 /// The document of `status`.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct StatusList {
-    api_version: &'static str,
-    kind: &'static str,
     pub(super) items: Vec<View>,
     #[serde(skip)]
     pub(super) with_namespaces: bool,
     #[serde(skip)]
     pub(super) now: Timestamp,
-}
-
-impl StatusList {
-    pub(super) fn new(items: Vec<View>, with_namespaces: bool, now: Timestamp) -> Self {
-        Self {
-            api_version: API_VERSION,
-            kind: "StatusList",
-            items,
-            with_namespaces,
-            now,
-        }
-    }
 }
 
 /// The state of one object.
@@ -79,8 +50,8 @@ pub(super) struct View {
     /// Whether the conditions describe the current spec.
     pub(super) current: bool,
     pub(super) conditions: Vec<ConditionView>,
-    /// The other fields of the object's status, as the API has them.
-    #[serde(flatten)]
+    /// The fields of the object's status, as the API has them, but the conditions.
+    #[serde(flatten, serialize_with = "filled")]
     pub(super) status: GatewaysStatus,
     /// The peers of an exit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -88,6 +59,15 @@ pub(super) struct View {
     /// The last Events, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) events: Vec<EventView>,
+}
+
+/// Serializes the fields with a value.
+fn filled<S: Serializer>(status: &GatewaysStatus, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut fields = serde_json::to_value(status).map_err(S::Error::custom)?;
+    if let Some(fields) = fields.as_object_mut() {
+        fields.retain(|_, value| !value.is_null() && *value != Value::Array(Vec::new()));
+    }
+    fields.serialize(serializer)
 }
 
 /// One condition.

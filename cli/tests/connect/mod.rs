@@ -137,7 +137,9 @@ fn muxgate_ends_with_a_connection_that_is_killed() {
     until("muxgate runs", || cluster.file("arguments").exists());
     program.kill().unwrap();
     program.wait().unwrap();
-    until("muxgate has ended in order", || cluster.file("ended").exists());
+    until("muxgate has ended in order", || {
+        cluster.file("ended").exists()
+    });
     // The operator deletes the peer after its expiration time.
     assert!(cluster.get(PEER).is_some());
 }

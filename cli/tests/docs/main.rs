@@ -259,10 +259,17 @@ fn the_configuration_refuses_unknown_fields_at_every_level() {
 
 #[test]
 fn every_field_in_a_code_span_is_of_an_object_of_the_configuration_or_of_the_chart() {
-    let mut trees: Vec<Tree> = ["muxtunnels", "muxexits", "muxrendezvous", "muxpeers", "muxbenchmarks", "muxgrants"]
-        .iter()
-        .map(|name| Tree::of_definition(&file(&format!("crds/yaml/{name}.yaml"))))
-        .collect();
+    let mut trees: Vec<Tree> = [
+        "muxtunnels",
+        "muxexits",
+        "muxrendezvous",
+        "muxpeers",
+        "muxbenchmarks",
+        "muxgrants",
+    ]
+    .iter()
+    .map(|name| Tree::of_definition(&file(&format!("crds/yaml/{name}.yaml"))))
+    .collect();
     trees.push(Tree::of_values(&file("charts/muxtunnel/values.yaml")));
     let (mut found, mut problems) = (0, Vec::new());
     for page in page::own() {

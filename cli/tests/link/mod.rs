@@ -210,7 +210,8 @@ fn what_another_made_is_not_changed() {
     let ran = cluster.run("link svc/web:80 --from here --to far");
     assert_eq!(ran.status, 1, "{ran:?}");
     assert!(
-        ran.err.contains("shop/web exists, and has exits of its own"),
+        ran.err
+            .contains("shop/web exists, and has exits of its own"),
         "{ran:?}"
     );
     assert!(cluster.written().is_empty(), "{:?}", cluster.written());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
-use muxtunnel_crds::{MuxTunnel, benchmark_condition};
+use muxtunnel_crds::{MuxTunnel, condition};
 use muxtunnel_e2e::{PodSecurity, benchmark, turn, wait, with_temp_ns};
 use serde_json::{Value, json};
 
@@ -32,10 +32,7 @@ spec:
         let name = benchmark::create(ns, yaml).await?;
         let outcome = benchmark::end(ns, &name, Duration::from_secs(420)).await?;
         println!("{}", outcome.log);
-        assert!(benchmark::is_true(
-            &outcome.benchmark,
-            benchmark_condition::COMPLETE
-        ));
+        assert!(benchmark::is_true(&outcome.benchmark, condition::COMPLETE));
         let status = outcome.benchmark.status.as_ref().context("a status")?;
         let cells = status.cells.as_ref().context("cells")?;
         assert_eq!((cells.total, cells.ok), (12, 12));

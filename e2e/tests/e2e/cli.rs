@@ -51,7 +51,10 @@ async fn status_waits_for_a_tunnel_and_shows_what_is_in_force() -> Result<()> {
         for side in ["entry", "exit"] {
             ensure!(status["gateways"][side]["readyReplicas"] == 1, "{status}");
         }
-        ensure!(status["carriers"]["connected"].as_i64() >= Some(1), "{status}");
+        ensure!(
+            status["carriers"]["connected"].as_i64() >= Some(1),
+            "{status}"
+        );
         ensure!(
             status["sysctls"]["net.ipv4.tcp_rmem"].is_string(),
             "{status}"

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::api::{LogParams, Patch, PatchParams, PostParams};
-use muxtunnel_crds::{MuxBenchmark, MuxExit, MuxPeer, MuxTunnel, condition};
+use muxtunnel_crds::{MuxBenchmark, MuxExit, MuxPeer, MuxRendezvous, MuxTunnel, condition};
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, turn, wait, with_temp_ns};
 use serde::Deserialize;
@@ -76,7 +76,10 @@ async fn several_gateways(ns: &TestNamespace) -> Result<()> {
     let status = tunnel.status.context("a status")?;
     for (side, of) in [("entry", status.entry), ("exit", status.exit)] {
         let end = of.context("an end")?;
-        ensure!((end.replicas, end.ready_replicas) == (2, 2), "{side}: {end:?}");
+        ensure!(
+            (end.replicas, end.ready_replicas) == (2, 2),
+            "{side}: {end:?}"
+        );
     }
     send(ns, "steady-client", "steady-entry", "1000000").await
 }
@@ -115,8 +118,9 @@ async fn chosen_transport(ns: &TestNamespace) -> Result<()> {
         let used = transports(ns, "anywhere").await?;
         let status = tunnels.get("anywhere").await?.status;
         let said = status.and_then(|status| status.carriers);
-        let is_said =
-            said.is_some_and(|carriers| carriers.transports.into_iter().collect::<BTreeSet<_>>() == used);
+        let is_said = said.is_some_and(|carriers| {
+            carriers.transports.into_iter().collect::<BTreeSet<_>>() == used
+        });
         Ok((is_said && !used.is_empty()).then_some(()))
     })
     .await
@@ -288,8 +292,11 @@ fn moved(text: &str, to: &BTreeMap<&str, &TestNamespace>) -> Result<Vec<Value>> 
             .context("a namespace")?;
         let place = to[place].name.clone();
         object["metadata"]["namespace"] = place.into();
-        if let Some(address) = object.pointer_mut("/spec/carrier/rendezvous/address") {
-            *address = format!("meet-rendezvous.{}.svc:64000", to["meet"].name).into();
+        let host = format!("meet-rendezvous.{}.svc", to["meet"].name);
+        for at in ["/spec/rendezvous/0/host", "/spec/connect/0/rendezvous/host"] {
+            if let Some(found) = object.pointer_mut(at) {
+                *found = host.clone().into();
+            }
         }
         objects.push(object);
     }
@@ -317,15 +324,6 @@ async fn an_entry_and_an_exit_in_other_namespaces_meet_at_a_rendezvous() -> Resu
 }
 
 async fn meet_in(meet: &TestNamespace, far: &TestNamespace, near: &TestNamespace) -> Result<()> {
-    let (exit, entry) = (
-        "0123456789abcdef0123456789abcdef",
-        "fedcba9876543210fedcba9876543210",
-    );
-    let names = format!("# of the test\nweb {exit} {entry}\n");
-    keys::secret(meet, "meet-names", &[("names", names)]).await?;
-    for (ns, secret) in [(far, exit), (near, entry)] {
-        keys::secret(ns, "web-meeting", &[("secret", secret)]).await?;
-    }
     pods::serve(far, "web", Serve::Hash).await?;
     let places = BTreeMap::from([("meet", meet), ("far", far), ("near", near)]);
     let text = example("muxtunnel-rendezvous.yaml")?;
@@ -333,16 +331,25 @@ async fn meet_in(meet: &TestNamespace, far: &TestNamespace, near: &TestNamespace
     let [rendezvous, exit, peer, entry] = &objects[..] else {
         bail!("expected four objects, found {}", objects.len());
     };
+    let (mut rendezvous, mut exit) = (rendezvous.clone(), exit.clone());
     let (mut peer, mut entry) = (peer.clone(), entry.clone());
-    tunnel::apply(meet, &rendezvous.to_string()).await?;
-    tunnel::apply(far, &exit.to_string()).await?;
-    entry["spec"]["carrier"]["publicKeys"] = json!([keys::public_key::<MuxExit>(far, "far").await?]);
+    // The keys of the example belong to nobody. Each object gets the keys of the others.
+    tunnel::apply_of::<MuxRendezvous>(meet, &rendezvous.to_string()).await?;
+    let key = json!([keys::public_key::<MuxRendezvous>(meet, "meet").await?]);
+    exit["spec"]["rendezvous"][0]["publicKeys"] = key.clone();
+    entry["spec"]["connect"][0]["rendezvous"]["publicKeys"] = key;
+    tunnel::apply_of::<MuxExit>(far, &exit.to_string()).await?;
+    let key = json!([keys::public_key::<MuxExit>(far, "far").await?]);
+    rendezvous["spec"]["members"][0]["publicKeys"] = key.clone();
+    entry["spec"]["connect"][0]["publicKeys"] = key;
     tunnel::apply(near, &entry.to_string()).await?;
-    peer["spec"]["publicKeys"] = json!([keys::public_key::<MuxTunnel>(near, "near").await?]);
+    let key = json!([keys::public_key::<MuxTunnel>(near, "near").await?]);
+    rendezvous["spec"]["members"][1]["publicKeys"] = key.clone();
+    peer["spec"]["publicKeys"] = key;
     admit(far, peer).await?;
-    for place in ["meet", "far", "near"] {
-        tunnel::ready(places[place], place).await?;
-    }
+    tunnel::up_of::<MuxRendezvous>(meet, &rendezvous.to_string()).await?;
+    tunnel::ready_of::<MuxExit>(far, "far").await?;
+    tunnel::ready(near, "near").await?;
     let send = ["send-hashed.sh", "near-entry", "8080", "10000000"];
     pods::run(near, "client", &send, Duration::from_secs(180)).await?;
     Ok(())

@@ -50,7 +50,9 @@ pub(crate) async fn endpoint(far: &TestNamespace) -> Result<(String, u16)> {
     let what = "the exit's status has its node port";
     let port = |exit: &MuxExit| {
         let endpoints = exit.status.iter().flat_map(|status| &status.endpoints);
-        endpoints.map(|endpoint| endpoint.port).find(|port| *port != 443)
+        endpoints
+            .map(|endpoint| endpoint.port)
+            .find(|port| *port != 443)
     };
     let known = |exit: &MuxExit| port(exit).is_some();
     let exit = wait::for_object(&far.api(), "far", what, WITHIN, known).await?;

@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
-use muxtunnel_crds::benchmark_condition;
+use muxtunnel_crds::condition;
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{
     PodSecurity, TestNamespace, benchmark, operator, tunnel, turn, wait, with_temp_ns,
@@ -99,7 +99,7 @@ spec:
         kill_operator(ns).await?;
         let outcome = benchmark::end(ns, &name, Duration::from_secs(300)).await?;
         assert!(
-            benchmark::is_true(&outcome.benchmark, benchmark_condition::COMPLETE),
+            benchmark::is_true(&outcome.benchmark, condition::COMPLETE),
             "{}",
             outcome.log
         );

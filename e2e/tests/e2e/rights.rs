@@ -289,7 +289,9 @@ async fn others_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()>
     is_bounded(refusal(deleted)?, "the deletion of a foreign ConfigMap")?;
     let accounts: Api<ServiceAccount> = Api::namespaced(operator.clone(), &ns.name);
     let role = json!({"metadata": {"annotations": {"eks.amazonaws.com/role-arn": "any"}}});
-    let annotated = accounts.patch("t-tunnel-exit", &how, &Patch::Merge(role)).await;
+    let annotated = accounts
+        .patch("t-tunnel-exit", &how, &Patch::Merge(role))
+        .await;
     is_bounded(refusal(annotated)?, "an annotation of an account")
 }
 

@@ -144,7 +144,7 @@ async fn people_who_have_only_ssh_reach_what_the_exit_may_dial_and_nothing_else(
         ];
         keys::secret(ns, "people-ssh", &secret).await?;
         pods::serve(ns, "web", Serve::Hash).await?;
-        let exit: MuxExit = tunnel::up_of(ns, &example("muxexit-ssh.yaml")?).await?;
+        let exit: MuxExit = tunnel::up_of(ns, &example("muxtunnel-ssh.yaml")?).await?;
         let endpoint = exit.status.and_then(|status| status.ssh_endpoint);
         let endpoint = endpoint.context("an endpoint")?;
         let address = format!("{}:{}", endpoint.host, endpoint.port);

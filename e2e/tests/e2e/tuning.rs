@@ -213,9 +213,7 @@ async fn a_value_that_the_kernel_does_not_take_is_named_and_corrected() -> Resul
         ensure!(gateway_uids(ns).await? == running, "gateways were replaced");
         send(ns, "meanwhile").await?;
         let tunnel = tunnel::up(ns, &tunnel_to_web(&ports("1024 60000"))).await?;
-        let said = tunnel
-            .status
-            .and_then(|status| sysctl(&status, name));
+        let said = tunnel.status.and_then(|status| sysctl(&status, name));
         ensure!(said.as_deref() == Some("1024 60000"), "{said:?}");
         Ok(())
     })

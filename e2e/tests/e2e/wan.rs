@@ -47,7 +47,9 @@ async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Resul
             let status = tunnel::status(ns, &entry).await?;
             let carriers = status["carriers"].as_array().into_iter().flatten();
             let mut rtts_ms = carriers.filter_map(|one| one["rttMilliseconds"].as_f64());
-            Ok(rtts_ms.any(|rtt_ms| EMULATED_RTT_MS.contains(&rtt_ms)).then_some(()))
+            Ok(rtts_ms
+                .any(|rtt_ms| EMULATED_RTT_MS.contains(&rtt_ms))
+                .then_some(()))
         })
         .await?;
         Ok(())

@@ -216,7 +216,9 @@ fn is_name(name: &str) -> bool {
 /// Checks that an exit has the identities of the security mode, and no others.
 fn check_identities(config: &Config) -> Result<(), ConfigError> {
     let checked = match (&config.security, config.role) {
-        (Security::PublicKeys(_), Role::Entry) => check_peers(&peers(config), KeyRole::Exit, &[]),
+        (Security::PublicKeys(keys), Role::Entry) if keys.peers_file.is_none() => {
+            check_peers(&peers(config), KeyRole::Exit, &[])
+        }
         (Security::Certificates(_), Role::Entry) => check_certificate_peers(&peers(config), true),
         _ => {
             for (index, exit) in config.connect.iter().enumerate() {
@@ -225,8 +227,8 @@ fn check_identities(config: &Config) -> Result<(), ConfigError> {
                     ("certificateNames", !exit.certificate_names.is_empty()),
                 ] {
                     if is_there {
-                        let problem =
-                            "does not belong to this security mode and role: remove the field";
+                        let problem = "does not belong to this security mode and role, or security.peersFile replaces it: \
+                                       remove the field";
                         let field = format!("connect[{index}].{field}");
                         return Err(ConfigError::field(field, problem));
                     }
@@ -241,8 +243,13 @@ fn check_identities(config: &Config) -> Result<(), ConfigError> {
     })
 }
 
+/// The exits with identities in `connect`. A file of peers replaces all of them.
 fn peers(config: &Config) -> Vec<Peer> {
-    config.connect.iter().map(Connect::peer).collect()
+    let exits = config.connect.iter().map(Connect::peer);
+    match &config.security {
+        Security::PublicKeys(keys) if keys.peers_file.is_some() => Vec::new(),
+        _ => exits.collect(),
+    }
 }
 
 impl Config {

@@ -24,7 +24,9 @@ pub struct PublicKeys {
     /// which have their keys in `connect`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Peer>,
-    /// Exit: a file with further peers, one line `[OPTION...] KEY [NAME]` for each peer.
+    /// A file with further peers, one line `[OPTION...] KEY [NAME]` for each peer. At an entry, the
+    /// file has the keys of its exits in place of `connect[].publicKeys`. The names are those in
+    /// `connect`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peers_file: Option<PathBuf>,
 }
@@ -63,10 +65,6 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         let count = files.len();
         let problem = format!("has {count} files, but a gateway has 1 or {OWN_KEYS_MAX} keys");
         return Err(ConfigError::field("security.privateKeyFiles", problem));
-    }
-    if config.role == Role::Entry && keys.peers_file.is_some() {
-        let problem = "is only for an exit: write the keys of each exit into connect[].publicKeys";
-        return Err(ConfigError::field("security.peersFile", problem));
     }
     check_peers(&keys.peers, peers, &[]).map_err(problem_in_file)?;
     check_rules_of_peers(config.role, &keys.peers)?;

@@ -323,6 +323,7 @@ pub enum Limit {
     /// No data to send.
     Idle,
     /// The gateway's busiest worker uses all of its CPU time.
+    #[serde(rename = "CPU")]
     Cpu,
     /// `memory.receive` is exhausted.
     Memory,
@@ -357,7 +358,7 @@ impl Limit {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "Idle",
-            Self::Cpu => "Cpu",
+            Self::Cpu => "CPU",
             Self::Memory => "Memory",
             Self::ReceiveWindow => "ReceiveWindow",
             Self::SendBuffer => "SendBuffer",

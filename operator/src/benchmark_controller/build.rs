@@ -10,9 +10,11 @@ pub mod agents;
 pub mod metadata;
 pub mod results;
 pub mod runner;
+pub mod template;
 pub mod tunnel;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{PodSpec, Service};
@@ -26,6 +28,7 @@ use crate::settings::Settings;
 use crate::tunnel_controller;
 use crate::tunnel_controller::dereference::Dereferenced;
 use crate::tunnel_controller::hindrance::Hindrance;
+use crate::tunnel_controller::object::Object;
 use crate::tunnel_controller::references::ServiceName;
 
 /// All objects of one environment; empty if there is no environment.
@@ -148,6 +151,7 @@ fn gateways(
         services: [(target_name, target.clone())].into(),
         ..Dereferenced::default()
     };
+    let tunnel = Object::from(Arc::new(tunnel));
     let valid = match tunnel_controller::validate::validate(&tunnel, &named, settings) {
         Ok(valid) => valid,
         Err(Hindrance::Failed(error)) => return Err(failed(error)),

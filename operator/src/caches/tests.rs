@@ -6,7 +6,7 @@ fn config_map(uid: &str, version: u64) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {
         "name": "office-exit", "namespace": "site", "uid": uid,
         "resourceVersion": version.to_string(),
-        "labels": labels::child("office", "exit"),
+        "labels": labels::child("MuxExit", "office", "exit"),
         "managedFields": [{"manager": "somebody"}],
     }}))
     .unwrap()
@@ -32,7 +32,9 @@ fn listed(objects: impl IntoIterator<Item = ConfigMap>) -> Feed<ConfigMap> {
 
 fn seen(cache: &Cache<ConfigMap>) -> Option<u64> {
     let got = cache.get("site", "office-exit").unwrap();
-    let listed = cache.children("site", "office", &["exit"]).unwrap();
+    let listed = cache
+        .children("site", ("MuxExit", "office"), &["exit"])
+        .unwrap();
     assert_eq!(
         got.as_ref(),
         listed.first(),

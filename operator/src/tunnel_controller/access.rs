@@ -83,7 +83,7 @@ mod tests {
     use crate::caches::Cache;
     use crate::clock::{Clock, Now};
     use crate::tunnel_controller::dereference::Dereferenced;
-    use crate::tunnel_controller::validate::{ValidatedState, ValidatedObject};
+    use crate::tunnel_controller::validate::{ValidatedObject, ValidatedState};
 
     struct Of<T>(PhantomData<T>);
 

@@ -243,7 +243,7 @@ async fn deployments(
 ) -> Result<Vec<Deployment>, ApplyError> {
     let is_kept = |deployment: &Deployment| {
         let name = deployment.name_any();
-        taken.iter().any(|end| name == object.child(end))
+        taken.iter().any(|end| name == object.child(*end))
     };
     let kept = own(&cluster.caches.deployments, object)?.into_iter();
     let kept = kept.filter(&is_kept);

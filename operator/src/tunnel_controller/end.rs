@@ -5,19 +5,19 @@ use muxtunnel_gateway_config::{KeyRole, Role};
 /// The component label of Jobs that test sysctls.
 pub const PROBE: &str = "sysctl-probe";
 
-/// One end of carriers.
+/// One end of carriers. The exit comes before the entry, because the entry dials the exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// Accepts connections of clients.
-    Entry,
-    /// Dials targets.
-    Exit,
     /// Joins entries and exits of other objects.
     Rendezvous,
+    /// Dials targets.
+    Exit,
+    /// Accepts connections of clients.
+    Entry,
 }
 
 impl End {
-    /// All ends. The exit comes before the entry, because the entry dials the exit.
+    /// All ends.
     pub const ALL: [Self; 3] = [Self::Rendezvous, Self::Exit, Self::Entry];
 
     /// The value of the component label, and the suffix of names.

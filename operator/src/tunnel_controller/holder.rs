@@ -8,7 +8,7 @@ use super::object::{Kind, Object};
 use crate::apply::Children;
 
 /// The object that owns children, independent of its spec.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Holder {
     /// Kind of the object.
     pub kind: Kind,

@@ -29,7 +29,7 @@ use super::end::End;
 use super::hindrance::Hindrance;
 use super::pods::{end_of, own_pods, pod_problem};
 use super::problem::Problem;
-use super::validate::{ValidatedState, ValidatedObject};
+use super::validate::{ValidatedObject, ValidatedState};
 use crate::caches::{Caches, NotKnown};
 use crate::metrics::tunnels::Gateway;
 use crate::pods::{is_ready, is_started};

@@ -35,10 +35,7 @@ pub const WAITING_SECONDS_MIN: i64 = 10;
 ///
 /// # Errors
 /// [`NotKnown`].
-pub(super) fn own_pods(
-    caches: &Caches,
-    holder: &Holder,
-) -> Result<Vec<Arc<Pod>>, NotKnown> {
+pub(super) fn own_pods(caches: &Caches, holder: &Holder) -> Result<Vec<Arc<Pod>>, NotKnown> {
     let (namespace, own) = (&*holder.namespace, holder.labelled());
     let components = End::ALL.map(End::component);
     let deployments: BTreeSet<_> = caches

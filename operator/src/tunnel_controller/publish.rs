@@ -16,7 +16,7 @@ use super::apply::Applied;
 use super::build::Certified;
 use super::hindrance::Hindrance;
 use super::observe::{Observed, Seen};
-use super::validate::{ValidatedState, ValidatedObject};
+use super::validate::{ValidatedObject, ValidatedState};
 
 /// The progress of a reconciliation.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use muxtunnel_crds::{
-    Forward, MuxExitSpec, MuxRendezvousSpec, MuxTunnelSpec, Proxy, ReverseForward, Rule, ServiceRef,
-    Target,
+    Forward, MuxExitSpec, MuxRendezvousSpec, MuxTunnelSpec, Proxy, ReverseForward, Rule,
+    ServiceRef, Target,
 };
 use serde_yaml::Value;
 

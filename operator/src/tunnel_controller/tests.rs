@@ -14,6 +14,7 @@ mod kinds;
 mod paused;
 mod peers;
 mod probe;
+mod progress;
 mod reconcile;
 mod refresh;
 mod refusals;
@@ -33,6 +34,11 @@ use crate::testing::tunnel::{
     ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, NET_A, OPEN, RENDEZVOUS, SMALLEST,
     object_json, peer_json, settings, shop_json, tuned,
 };
+
+/// Whether gateways can serve the object: they do not know the members of a rendezvous yet.
+fn is_served(spec: &str) -> bool {
+    !spec.contains("MuxRendezvous")
+}
 
 /// The name of the children of an end of the tunnel `office`.
 fn child(end: &str) -> String {

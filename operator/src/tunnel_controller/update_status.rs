@@ -34,7 +34,7 @@ use serde_json::json;
 
 pub use super::error::UpdateStatusError;
 use super::hindrance::Hindrance;
-use super::object::Object;
+use super::object::{Object, of_each};
 use super::publish::Outcome;
 use crate::caches::{Cached, Cluster};
 use crate::clock::Now;
@@ -54,6 +54,16 @@ const ORDER: [&str; 11] = [
     condition::NETWORK_READY,
     condition::RECONCILING,
     condition::STALLED,
+];
+
+/// The conditions that depend on what the gateways do.
+const OBSERVED: [&str; 6] = [
+    condition::CONNECTED,
+    condition::AVAILABLE,
+    condition::CREDENTIALS_VALID,
+    condition::TUNING_APPLIED,
+    condition::WAN_EMULATED,
+    condition::NETWORK_READY,
 ];
 
 /// Delays writes of figures that change continuously.
@@ -90,19 +100,8 @@ pub async fn update_status(
         let said = bottleneck::bottleneck(seen, shown);
         *new = debounce.bottlenecks.settle(&uid, old, said, now.instant);
     }
-    match (object, &new) {
-        (Object::Tunnel(object), Status::Tunnel(new)) if object.status.as_ref() != Some(new) => {
-            write(cluster, &**object, new).await?;
-        }
-        (Object::Exit(object), Status::Exit(new)) if object.status.as_ref() != Some(new) => {
-            write(cluster, &**object, new).await?;
-        }
-        (Object::Rendezvous(object), Status::Rendezvous(new))
-            if object.status.as_ref() != Some(new) =>
-        {
-            write(cluster, &**object, new).await?;
-        }
-        _ => {}
+    if new != Status::of(object) {
+        of_each!(object, object => write(cluster, &**object, &new).await?);
     }
     Ok(new)
 }
@@ -180,29 +179,16 @@ fn hindered(hindrance: &Hindrance, old: &[Condition]) -> Vec<Verdict> {
     let unknown = |type_| Verdict::unknown(type_, problem.code, &*problem.detail);
     let mut verdicts = vec![no(condition::READY), no(condition::PROGRAMMED)];
     verdicts.extend(progress::progress(&verdicts[0], false));
-    let is_known = |type_: &str| old.iter().any(|old| old.type_ == type_);
-    match hindrance {
-        Hindrance::Paused => {}
-        Hindrance::Failed(_) => {
-            let is_new = !is_known(condition::AVAILABLE);
-            verdicts.extend(is_new.then(|| unknown(condition::AVAILABLE)));
-        }
-        Hindrance::Undecoded(_) | Hindrance::Invalid(_) | Hindrance::Blocked(_) => {
-            let accepted = match problem.code {
-                Code::ImmutableField => Verdict::yes(condition::ACCEPTED, Code::Accepted),
-                _ => no(condition::ACCEPTED),
-            };
-            verdicts.push(accepted);
-            let observed = ORDER.into_iter().filter(|type_| {
-                is_known(type_) || *type_ == condition::AVAILABLE
-            });
-            let written: Vec<_> = verdicts.iter().map(|verdict| verdict.type_).collect();
-            let observed = observed.filter(|type_| {
-                let of_progress = [condition::RECONCILING, condition::STALLED];
-                !written.contains(type_) && !of_progress.contains(type_)
-            });
-            verdicts.extend(observed.map(unknown));
-        }
+    // What the gateways did before a pause or a failure still counts.
+    let stays = matches!(hindrance, Hindrance::Paused | Hindrance::Failed(_));
+    if !stays && problem.code != Code::ImmutableField {
+        verdicts.push(no(condition::ACCEPTED));
     }
+    let is_known = |type_: &str| old.iter().any(|old| old.type_ == type_);
+    let lost = OBSERVED.into_iter().filter(|type_| match is_known(type_) {
+        true => !stays,
+        false => *type_ == condition::AVAILABLE,
+    });
+    verdicts.extend(lost.map(unknown));
     verdicts
 }

@@ -30,10 +30,12 @@ mod target;
 
 pub use benchmark::OwningBenchmark;
 pub use carrier::ValidatedCarrier;
-pub use certificates::{Identities, ValidatedCertificates};
+pub use certificates::ValidatedCertificates;
 pub use clients::Clients;
+pub(super) use connect::HEADLESS;
 pub use connect::{Address, ValidatedConnect, ValidatedMeeting};
 pub use findings::{DeniedTarget, Finding, Findings};
+pub(super) use gateways::resources_of;
 pub use gateways::{CarrierPort, ValidatedGateway};
 pub use network::{NetworkSide, ValidatedNetwork};
 pub use peers::JudgedPeer;
@@ -41,6 +43,7 @@ pub use pods::{ValidatedPods, ValidatedWan};
 pub use replicas::Replicas;
 pub(super) use rollouts::asked;
 pub use security::ValidatedSecurity;
+pub(super) use services::SSH;
 pub use services::{ListenPort, ValidatedService};
 pub use ssh::ValidatedSsh;
 pub use state::ValidatedState;
@@ -180,10 +183,9 @@ fn valid(
         holder: &holder,
         certificates: &certificates,
         credentials: &named.credentials,
-        peers: &peers,
     };
     let gateways = gateways::of(&security, &named.live)?;
-    let pods = ValidatedPods::of(object, named, &gateways, settings)?;
+    let pods = ValidatedPods::of(object, named, &gateways, settings);
     Ok(ValidatedObject {
         services: services::of(object, &holder, &gateways)?,
         connect: connect::of(object, &holder, &carrier)?,

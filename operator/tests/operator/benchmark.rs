@@ -15,11 +15,11 @@ use crate::fixtures::benchmark::{benchmark, settings};
 /// All objects of a benchmark that uses every feature.
 pub(crate) fn objects() -> Vec<Value> {
     let spec = "
-tunnel: {carrier: {security: {mode: None}}}
-delays: [50ms, 0ms]
-tunings: [Wan]
+tunnel: {security: {mode: None}}
+delayMilliseconds: [50, 0]
+profiles: [WAN]
 ";
-    let valid = validate(&benchmark(spec)).unwrap();
+    let valid = validate(&benchmark(spec), &settings()).unwrap();
     let mut objects = vec![
         json!(runner::job(&settings(), &valid)),
         json!(runner::secret(&valid, "token")),

@@ -5,6 +5,7 @@
 mod build;
 mod carriers;
 mod configuration;
+mod hosts;
 mod keys;
 mod kinds;
 mod listeners;
@@ -24,6 +25,7 @@ mod wan;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
+use muxtunnel_codes::Code;
 use muxtunnel_crds::{KeyOrigin, KeyStatus};
 use muxtunnel_operator::settings::Settings;
 use muxtunnel_operator::tunnel_controller::build::{Resources, build};
@@ -32,13 +34,13 @@ use muxtunnel_operator::tunnel_controller::hindrance::Hindrance;
 use muxtunnel_operator::tunnel_controller::keyring::OwnKey;
 use muxtunnel_operator::tunnel_controller::object::Object;
 use muxtunnel_operator::tunnel_controller::references::ServiceName;
-use muxtunnel_operator::tunnel_controller::validate::{ValidatedTunnel, validate};
+use muxtunnel_operator::tunnel_controller::validate::{ValidatedObject, validate};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::fixtures::tunnel::{
-    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, OPEN, RENDEZVOUS, RENDEZVOUS_KEY, SECOND_EXIT_KEY, SMALLEST, object_json,
-    settings, shop_json, tuned,
+    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, OPEN, RENDEZVOUS, RENDEZVOUS_KEY,
+    SECOND_EXIT_KEY, SMALLEST, object_json, settings, shop_json, tuned,
 };
 
 /// Decodes an object of the kind that it names.
@@ -58,6 +60,11 @@ fn try_decoded(object: Value) -> serde_json::Result<Object> {
 /// The object of a text of [`object_json`].
 fn object(text: &str) -> Object {
     try_decoded(object_json(text)).unwrap()
+}
+
+/// Whether gateways can serve the object: they do not know the members of a rendezvous yet.
+fn is_served(spec: &str) -> bool {
+    !spec.to_lowercase().contains("rendezvous")
 }
 
 fn named(namespace: &str, name: &str) -> ServiceName {
@@ -94,14 +101,14 @@ fn keys() -> Credentials {
     }
 }
 
-fn valid_with(spec: &str, named: &Dereferenced, settings: &Settings) -> ValidatedTunnel {
+fn valid_with(spec: &str, named: &Dereferenced, settings: &Settings) -> ValidatedObject {
     match validate(&object(spec), named, settings) {
         Ok(valid) => *valid,
         Err(hindrance) => panic!("{hindrance:?}"),
     }
 }
 
-fn valid(spec: &str) -> ValidatedTunnel {
+fn valid(spec: &str) -> ValidatedObject {
     valid_with(spec, &shop(), &settings())
 }
 
@@ -115,9 +122,14 @@ fn refusal(spec: &str) -> String {
 }
 
 fn refusal_with(spec: &str, settings: &Settings) -> String {
-    match validate(&object(spec), &shop(), settings) {
-        Err(Hindrance::Invalid(problem)) => problem,
-        other => panic!("accepted: {spec}: {other:?}"),
+    let valid = match validate(&object(spec), &shop(), settings) {
+        Err(Hindrance::Invalid(problem)) => return problem,
+        valid => valid.unwrap(),
+    };
+    // The gateway's own check of its configuration.
+    match build(&valid, settings) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("accepted: {spec}"),
     }
 }
 
@@ -127,6 +139,20 @@ fn assert_refused<'a>(cases: impl IntoIterator<Item = (String, &'a str)>) {
         let problem = refusal(&spec);
         assert!(problem.starts_with(sentence), "{spec}\n{problem}");
     }
+}
+
+/// The problems of the targets with this code.
+fn found(valid: &ValidatedObject, code: Code) -> Vec<String> {
+    let findings = valid.findings.of(code);
+    findings.map(|finding| finding.text()).collect()
+}
+
+fn unresolved(valid: &ValidatedObject) -> Vec<String> {
+    found(valid, Code::TargetServiceNotFound)
+}
+
+fn not_permitted(valid: &ValidatedObject) -> Vec<String> {
+    found(valid, Code::TargetNotPermitted)
 }
 
 /// The child with that name, as JSON.

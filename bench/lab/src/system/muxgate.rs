@@ -12,13 +12,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use muxtunnel_gateway_config::{MTU_DEFAULT, QUIC_MTU_DEFAULT, Rule};
+use muxtunnel_gateway_config::{MTU_DEFAULT, QUIC_MTU_DEFAULT};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
 use super::{
     CARRIER_PORT, Interface, Launch, PROXY_PORT, Proxy, Service, Setup, entry_at, openssh,
-    target_at,
 };
 use crate::topology::{Place, TUNNEL, at};
 
@@ -35,7 +34,7 @@ const VISIT_SECRET: &str = "entry-secret-of-the-lab-16-bytes-at-least";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Security {
     None,
-    MutualTls,
+    Certificates,
     PublicKeys,
     /// SSH's own encryption and authentication.
     Ssh,
@@ -198,7 +197,7 @@ impl Gateways {
         let mut exit = json!({"role": "Exit"});
         let mut entry = json!({
             "role": "Entry",
-            "connect": carrier,
+            "connect": [{"name": "exit", "address": carrier}],
             "pool": {"min": self.carriers, "max": self.carriers},
         });
         let mut launches = Vec::new();
@@ -214,7 +213,7 @@ impl Gateways {
             let visits = setup.file("entry-secret", VISIT_SECRET)?;
             exit["rendezvous"] = json!({"name": MEETING, "secretFile": registers});
             entry["rendezvous"] = json!({"name": MEETING, "secretFile": visits});
-            exit["connect"] = json!(carrier);
+            exit["connect"] = json!([{"name": "rendezvous", "address": carrier}]);
             launches.push(
                 launch(setup, Place::Entry, "rendezvous", &own)?
                     .called("rendezvous")
@@ -224,21 +223,22 @@ impl Gateways {
             exit["listen"] = json!(carrier);
         }
         let listens = Service::ALL.map(|service| entry_at(addresses.entry, service));
-        let allow = Service::ALL.map(|service| target_at(addresses.target, service));
+        let network = format!("{}/32", addresses.target);
+        let allow = Service::ALL.map(|service| json!({"cidr": network, "port": service.port()}));
         match (self.packets, self.way) {
             (Some(packets), _) => {
                 entry["network"] = packets.config();
                 exit["network"] = packets.config();
             }
             (None, Way::Reverse) => exit["allowListen"] = json!(listens),
-            (None, _) => exit["allow"] = json!(rules(&allow)?),
+            (None, _) => exit["allow"] = json!(allow),
         }
         if self.packets.is_none() {
-            let list = match self.way {
+            let forwards = match self.way {
                 Way::Reverse => "reverseForwards",
                 _ => "forwards",
             };
-            entry[list] = json!(Self::forwards(setup));
+            entry[forwards] = json!(forwards_of(setup));
         }
         if let Way::Dynamic(proxy) = self.way {
             entry["proxies"] = json!([{
@@ -249,6 +249,9 @@ impl Gateways {
                     Proxy::Http => "HTTP",
                 },
             }]);
+        }
+        for (field, identities) in keys.exit.as_object().into_iter().flatten() {
+            entry["connect"][0][field] = identities.clone();
         }
         for (own, keys) in [(&mut entry, &keys.dials), (&mut exit, &keys.accepts)] {
             self.complete(own, keys, setup);
@@ -285,29 +288,19 @@ impl Gateways {
         own["splice"] = json!(self.splice);
     }
 
-    fn forwards(setup: &Setup<'_>) -> Vec<Value> {
-        let addresses = &setup.addresses;
-        let forward = |service: Service| {
-            json!({
-                "name": service.name(),
-                "listen": entry_at(addresses.entry, service),
-                "target": {"host": addresses.target, "port": service.port()},
-            })
-        };
-        Service::ALL.map(forward).to_vec()
-    }
-
     fn keys(self, setup: &Setup<'_>) -> Result<Keys> {
         match self.security {
             Security::None => Ok(Keys {
                 dials: json!({"mode": "None"}),
+                exit: json!({}),
                 accepts: json!({"mode": "None"}),
             }),
-            Security::MutualTls => {
+            Security::Certificates => {
                 let certificates = certificates(setup.folder)?;
                 Ok(Keys {
                     dials: certificates.dials.security(),
-                    accepts: certificates.accepts.security(),
+                    exit: certificates.dials.peers(),
+                    accepts: certificates.accepts.accepting(),
                 })
             }
             Security::PublicKeys => public_keys(setup),
@@ -316,15 +309,24 @@ impl Gateways {
     }
 }
 
-/// The rules that allow these targets.
-fn rules(targets: &[String]) -> Result<Vec<Rule>> {
-    let rules = targets.iter().map(|target| target.parse::<Rule>());
-    Ok(rules.collect::<Result<_, _>>()?)
+/// The forwards of all services.
+fn forwards_of(setup: &Setup<'_>) -> Vec<Value> {
+    let addresses = &setup.addresses;
+    let forward = |service: Service| {
+        json!({
+            "name": service.name(),
+            "listen": entry_at(addresses.entry, service),
+            "targets": [{"host": addresses.target, "port": service.port()}],
+        })
+    };
+    Service::ALL.map(forward).to_vec()
 }
 
-/// The field `security` of the dialling and of the accepting gateway.
+/// The field `security` of the dialling and of the accepting gateway, and the identities that the
+/// dialling gateway accepts: fields of an exit in `connect`.
 struct Keys {
     dials: Value,
+    exit: Value,
     accepts: Value,
 }
 
@@ -351,12 +353,21 @@ pub(super) struct Certified {
 impl Certified {
     fn security(&self) -> Value {
         json!({
-            "mode": "MutualTls",
+            "mode": "Certificates",
             "certificate": self.certificate,
             "key": self.key,
             "ca": self.ca,
-            "peers": [self.peer],
         })
+    }
+
+    fn peers(&self) -> Value {
+        json!({"certificateNames": [self.peer]})
+    }
+
+    fn accepting(&self) -> Value {
+        let mut security = self.security();
+        security["peers"] = json!([self.peers()]);
+        security
     }
 }
 
@@ -422,6 +433,7 @@ fn ssh_keys(setup: &Setup<'_>) -> Result<Keys> {
             "knownHosts": known,
             "hostKeyAlias": ACCEPTS,
         }),
+        exit: json!({}),
         accepts: json!({"mode": "SSH", "hostKeys": [accepts], "authorizedKeys": dials_public}),
     })
 }
@@ -444,9 +456,12 @@ fn public_keys(setup: &Setup<'_>) -> Result<Keys> {
         ))
     };
     let ((dials, (entry, _)), (accepts, (_, exit))) = (pair("dials.key")?, pair("accepts.key")?);
-    let end = |private: &Path, peer: &str| json!({"mode": "PublicKeys", "privateKeyFiles": [private], "peers": [peer]});
+    let end = |private: &Path| json!({"mode": "PublicKeys", "privateKeyFiles": [private]});
+    let mut accepting = end(&accepts);
+    accepting["peers"] = json!([{"publicKeys": [entry]}]);
     Ok(Keys {
-        dials: end(&dials, &exit),
-        accepts: end(&accepts, &entry),
+        dials: end(&dials),
+        exit: json!({"publicKeys": [exit]}),
+        accepts: accepting,
     })
 }

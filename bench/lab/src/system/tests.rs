@@ -200,6 +200,31 @@ fn gateways_that_carry_packets_have_networks_and_an_interface_instead_of_forward
 }
 
 #[test]
+fn the_files_of_gateways_are_configurations() {
+    for system in [
+        System::MuxgateJmux,
+        System::MuxgateNative,
+        System::MuxgateKcpTls,
+        System::MuxgateTlsSocks5,
+        System::MuxgateTlsReverse,
+        System::MuxgateHttp,
+        System::MuxgateReverse,
+        System::MuxgateVisitor,
+        System::MuxgateQuicBbr,
+        System::MuxgateHttp3,
+        System::MuxgateHttp2,
+        System::MuxgateHbone,
+    ] {
+        let (folder, _) = lines(system);
+        for name in ["muxgate-entry.yaml", "muxgate-exit.yaml"] {
+            let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+            let read = muxtunnel_gateway_config::Config::from_yaml(&text);
+            assert!(read.is_ok(), "{} {name}: {:?}", system.name(), read.err());
+        }
+    }
+}
+
+#[test]
 fn both_ends_of_openvpn_have_the_same_device_and_cipher() {
     let (folder, lines) = lines(System::Openvpn);
     assert_eq!(lines[0], "openvpn --config openvpn-exit.conf");

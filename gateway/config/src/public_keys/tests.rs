@@ -155,12 +155,14 @@ fn an_entry_needs_an_exit() {
         ),
         (
             ", peersFile: /p".to_owned(),
-            "security.peersFile: is only for an exit",
+            "connect[0].publicKeys: does not belong",
         ),
     ] {
         let error = entry(&with(&key), &peers).unwrap_err();
         assert!(error.contains(field), "{error}");
     }
+    // The file has the keys of the exits.
+    assert!(entry("", ", peersFile: /p").is_ok());
     // Two exits may be addresses of one gateway.
     let second = format!("{0}- name: near\n  address: near:1\n{0}", with(&key));
     let config = entry(&second, "").unwrap();

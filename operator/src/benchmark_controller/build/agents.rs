@@ -3,7 +3,7 @@
 //! The agents of the tunnel path keep the kernel's default sysctls and have no WAN emulation. The
 //! agents of the direct path have the gateways' sysctls and delay: the sidecar for WAN emulation
 //! runs in their pods, and delays the ports of iperf and echo. Each agent has the same placement
-//! rules as the gateways of its end. The agents that measure IP packets run in the gateways' pods
+//! rules as the gateways of its end, unless the template has its own. The agents that measure IP packets run in the gateways' pods
 //! of the MuxTunnel that carries the packets. The tunnel's controller builds these pods.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
@@ -13,11 +13,12 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::api::ObjectMeta;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
+use muxtunnel_crds::BenchmarkContainerName;
 
 use super::metadata::owned;
-use crate::benchmark_controller::names::{self, Agent, environment_labels};
+use super::template;
+use crate::benchmark_controller::names::{self, Agent, agent_selector, environment_labels};
 use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
 use crate::muxbench;
@@ -41,7 +42,10 @@ pub fn deployment(
     let index = environment.key.index;
     let labels = environment_labels(&benchmark.name, agent.component(), index);
     let mut spec = PodSpec {
-        containers: vec![muxbench::agent(settings, benchmark.resources.as_ref())],
+        containers: vec![muxbench::agent(
+            settings,
+            benchmark.resources(BenchmarkContainerName::Agent),
+        )],
         termination_grace_period_seconds: Some(GRACE_SECONDS),
         node_selector: gateway.node_selector.clone(),
         tolerations: gateway.tolerations.clone(),
@@ -50,9 +54,11 @@ pub fn deployment(
         image_pull_secrets: gateway.image_pull_secrets.clone(),
         ..pod(benchmark)
     };
+    template::place(&mut spec, benchmark);
     if agent.path == Path::Direct {
         like_a_gateway(&mut spec, gateway);
     }
+    let selector = agent_selector(&benchmark.name, agent.component(), index);
     Deployment {
         metadata: owned(
             benchmark,
@@ -70,14 +76,11 @@ pub fn deployment(
                 rolling_update: None,
             }),
             selector: LabelSelector {
-                match_labels: Some(labels.clone()),
+                match_labels: Some(selector),
                 match_expressions: None,
             },
             template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(labels),
-                    ..ObjectMeta::default()
-                }),
+                metadata: Some(template::metadata(benchmark, labels)),
                 spec: Some(spec),
             },
             ..DeploymentSpec::default()
@@ -105,7 +108,7 @@ pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent:
             labels.clone(),
         ),
         spec: Some(ServiceSpec {
-            selector: Some(labels),
+            selector: Some(agent_selector(&benchmark.name, agent.component(), index)),
             ports: Some(vec![port("iperf", IPERF_PORT), port("echo", ECHO_PORT)]),
             ip_family_policy: Some(PREFER_DUAL_STACK.to_owned()),
             ..ServiceSpec::default()

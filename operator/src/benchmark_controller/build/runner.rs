@@ -1,6 +1,8 @@
 //! The runner: its Job, the Secret with the token that it shares with the agents, and the ConfigMap
 //! that authenticates the operator.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
@@ -8,10 +10,12 @@ use k8s_openapi::api::core::v1::{
     Volume, VolumeMount,
 };
 use kube::api::ObjectMeta;
+use muxtunnel_crds::BenchmarkContainerName;
 
 use super::agents::pod;
 use super::metadata::owned;
-use crate::benchmark_controller::names::{self, RUNNER};
+use super::template;
+use crate::benchmark_controller::names::{self, KIND, RUNNER};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 use crate::labels;
 use crate::muxbench::{TOKEN_FILE, container};
@@ -63,7 +67,8 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
     args.push(format!(
         "--operator-hash-file={OPERATOR_DIRECTORY}/{HASH_KEY}"
     ));
-    let mut container = container(settings, RUNNER, args, benchmark.resources.as_ref());
+    let resources = benchmark.resources(BenchmarkContainerName::Runner);
+    let mut container = container(settings, RUNNER, args, resources);
     container
         .volume_mounts
         .get_or_insert_default()
@@ -73,7 +78,13 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
             read_only: Some(true),
             ..VolumeMount::default()
         });
-    let mut pod = pod(benchmark);
+    let mut pod = PodSpec {
+        restart_policy: Some("Never".to_owned()),
+        containers: vec![container],
+        image_pull_secrets: pull_secrets(benchmark),
+        ..pod(benchmark)
+    };
+    template::place(&mut pod, benchmark);
     pod.volumes.get_or_insert_default().push(Volume {
         name: OPERATOR_VOLUME.to_owned(),
         config_map: Some(ConfigMapVolumeSource {
@@ -88,16 +99,8 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
             backoff_limit: Some(0),
             ttl_seconds_after_finished: benchmark.ttl_seconds_after_finished,
             template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(labels::child(&benchmark.name, RUNNER)),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(PodSpec {
-                    restart_policy: Some("Never".to_owned()),
-                    containers: vec![container],
-                    image_pull_secrets: pull_secrets(benchmark),
-                    ..pod
-                }),
+                metadata: Some(template::metadata(benchmark, own_labels(benchmark))),
+                spec: Some(pod),
             },
             ..JobSpec::default()
         }),
@@ -108,7 +111,7 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
 /// The Secrets for images of both ends, because the runner belongs to no end.
 fn pull_secrets(benchmark: &ValidatedBenchmark) -> Option<Vec<LocalObjectReference>> {
     let ends = [&benchmark.entry, &benchmark.exit].into_iter().flatten();
-    let templates = ends.filter_map(|end| end.template.as_ref());
+    let templates = ends.filter_map(|end| end.template.as_ref()?.spec.as_ref());
     let mut secrets = Vec::new();
     for secret in templates.flat_map(|template| &template.image_pull_secrets) {
         if !secrets.contains(secret) {
@@ -119,5 +122,9 @@ fn pull_secrets(benchmark: &ValidatedBenchmark) -> Option<Vec<LocalObjectReferen
 }
 
 fn metadata(benchmark: &ValidatedBenchmark, name: String) -> ObjectMeta {
-    owned(benchmark, name, labels::child(&benchmark.name, RUNNER))
+    owned(benchmark, name, own_labels(benchmark))
+}
+
+fn own_labels(benchmark: &ValidatedBenchmark) -> BTreeMap<String, String> {
+    labels::child(KIND, &benchmark.name, RUNNER)
 }

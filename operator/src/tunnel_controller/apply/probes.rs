@@ -51,7 +51,12 @@ pub(super) async fn apply(
         }
     }
     for job in built {
-        if !object.pods.probes.iter().any(|seen| seen.name == job.name_any()) {
+        if !object
+            .pods
+            .probes
+            .iter()
+            .any(|seen| seen.name == job.name_any())
+        {
             jobs.create(job).await?;
         }
     }

@@ -3,14 +3,12 @@
 //! and MKNOD (for the TUN driver's node). Of the pod's other containers, only the container for WAN
 //! emulation has UID 0 and NET_ADMIN.
 
-use std::net::IpAddr;
-
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, EmptyDirVolumeSource, SeccompProfile, SecurityContext, Volume,
     VolumeMount,
 };
 use muxtunnel_crds::NetworkForwarding;
-use muxtunnel_gateway_config::{Cidr, DEVICE_DEFAULT, Network};
+use muxtunnel_gateway_config::{DEVICE_DEFAULT, Network};
 
 use super::End;
 use super::deployment::{COMMAND, UID};
@@ -32,8 +30,8 @@ pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
     let mut config = Network {
         device: DEVICE_DEFAULT.to_owned(),
         node: node(),
-        entry_cidrs: network.entry_cidrs.clone(),
-        exit_cidrs: network.exit_cidrs.clone(),
+        entry_cidrs: network.entry.cidrs.clone(),
+        exit_cidrs: network.exit.cidrs.clone(),
         mtu: network.mtu,
         offloads: true,
         queues: network.queues,
@@ -48,7 +46,7 @@ pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
     };
     if end == End::Exit {
         config.peers.clone_from(&network.peers);
-        config.pool.clone_from(&network.pool);
+        config.pool.clone_from(&network.pools);
         config.dns.clone_from(&network.dns);
         config.peers_reach_each_other = network.peers_reach_each_other;
         config.allow.clone_from(&network.allow);
@@ -81,7 +79,7 @@ pub(super) fn container(network: &ValidatedNetwork, end: End, settings: &Setting
             }),
             ..SecurityContext::default()
         }),
-        // The tunnel's condition reports the error that the container prints.
+        // The condition NetworkReady reports the error that the container prints.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         volume_mounts: Some(vec![VolumeMount {
             name: VOLUME.to_owned(),
@@ -93,17 +91,10 @@ pub(super) fn container(network: &ValidatedNetwork, end: End, settings: &Setting
 }
 
 fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
-    let (addresses, routes, forwarding): (&[IpAddr], &[Cidr], _) = match end {
-        End::Exit => (
-            &network.exit_addresses,
-            &network.entry_cidrs,
-            network.exit_forwarding,
-        ),
-        End::Entry | End::Rendezvous => (
-            &network.entry_addresses,
-            &network.exit_cidrs,
-            network.entry_forwarding,
-        ),
+    // Connections begin at the entry's end.
+    let (own, other, direction) = match end {
+        End::Exit => (&network.exit, &network.entry, "out"),
+        End::Entry | End::Rendezvous => (&network.entry, &network.exit, "in"),
     };
     let flag = |name: &str, value: String| [format!("--{name}"), value];
     let mut args = vec!["tun".to_owned(), "create".to_owned()];
@@ -114,19 +105,11 @@ fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
     if network.queues > 1 {
         args.extend(flag("queues", network.queues.to_string()));
     }
-    let addresses = addresses.iter();
+    let addresses = own.addresses.iter();
     args.extend(addresses.flat_map(|address| flag("address", address.to_string())));
-    args.extend(
-        routes
-            .iter()
-            .flat_map(|route| flag("route", route.to_string())),
-    );
-    // Connections begin at the entry's side.
-    let direction = match end {
-        End::Exit => "out",
-        End::Entry | End::Rendezvous => "in",
-    };
-    let switches: &[&str] = match forwarding {
+    let routes = other.cidrs.iter();
+    args.extend(routes.flat_map(|route| flag("route", route.to_string())));
+    let switches: &[&str] = match own.forwarding {
         NetworkForwarding::None => &[],
         NetworkForwarding::Route => &["--forward"],
         NetworkForwarding::Snat => &["--forward", "--masquerade", direction],

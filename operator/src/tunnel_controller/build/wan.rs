@@ -80,14 +80,21 @@ fn args(wan: &ValidatedWan) -> Vec<String> {
     let optional = |flag: &str, value: Option<String>| {
         value.map_or_else(Vec::new, |value| vec![flag.to_owned(), value])
     };
+    let milliseconds = |count: u32| format!("{count}ms");
+    let jitter = Some(wan.jitter_milliseconds).filter(|jitter| *jitter > 0);
     head.into_iter()
-        .chain([wan.one_way_delay.to_string()])
-        .chain(optional("--jitter", wan.jitter.map(|j| j.to_string())))
-        .chain(optional("--loss", wan.loss.clone()))
-        .chain(optional("--rate", wan.rate.clone()))
+        .chain([milliseconds(wan.delay_milliseconds)])
+        .chain(optional("--jitter", jitter.map(milliseconds)))
+        .chain(optional("--loss", loss(wan.loss_ppm)))
+        .chain(optional("--rate", wan.rate.map(|rate| rate.to_string())))
         .chain(scope)
         .chain(tail)
         .collect()
+}
+
+/// muxwan's notation of a share: percent with four decimal places.
+fn loss(ppm: u32) -> Option<String> {
+    (ppm > 0).then(|| format!("{}.{:04}%", ppm / 10_000, ppm % 10_000))
 }
 
 fn startup_probe() -> Probe {

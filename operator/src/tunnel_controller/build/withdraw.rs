@@ -1,7 +1,7 @@
 //! The configurations of running gateways while the spec cannot be applied: targets without
 //! permission are removed, and peers that were removed. Pure.
 //!
-//! A revoked permission takes effect at once in every state of the tunnel. The tunnel's owner
+//! A revoked permission takes effect at once in every state of the object. The object's owner
 //! controls this state (a pause, an invalid spec, a Secret of another owner), so an exception for a
 //! state would let the owner keep a revoked permission. Input: the existing ConfigMaps. Output: the
 //! same ConfigMaps with fewer targets.
@@ -18,7 +18,7 @@ use super::reduce;
 use crate::grants::NotKnown;
 use crate::tunnel_controller::config_file::whole_key;
 use crate::tunnel_controller::dereference::{Live, LiveConfig};
-use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::references::{foreign, services_of_document};
 use crate::tunnel_controller::validate::{JudgedPeer, ValidatedState};
 
@@ -31,7 +31,7 @@ pub struct Kept {
     pub config_map: ConfigMap,
 }
 
-/// The ConfigMaps of a tunnel in `namespace` without targets that are no longer permitted. The list
+/// The ConfigMaps of an object without targets that are no longer permitted. The list
 /// is empty if no target has to be removed.
 ///
 /// # Errors
@@ -41,7 +41,7 @@ pub(super) fn withdrawn(state: &ValidatedState) -> Result<Vec<Kept>, NotKnown> {
     let peers = peers(state);
     let (mut kept, mut is_less) = (Vec::new(), false);
     for config in live.config_maps.values() {
-        let less = lessened(live, config, (namespace, &peers))?;
+        let less = lessened(live, config, (namespace, peers.as_deref()))?;
         is_less |= less.is_some();
         kept.push(Kept {
             version: config.config_map.resource_version(),
@@ -52,19 +52,18 @@ pub(super) fn withdrawn(state: &ValidatedState) -> Result<Vec<Kept>, NotKnown> {
     Ok(kept)
 }
 
-/// The accepted peers, as a document lists them.
-fn peers(state: &ValidatedState) -> Vec<Value> {
-    let accepted = state.peers.iter().filter_map(JudgedPeer::accepted);
-    accepted
-        .filter_map(|peer| serde_yaml::to_value(peer).ok())
-        .collect()
+/// The peers of a MuxExit, as a document lists them.
+fn peers(state: &ValidatedState) -> Option<Vec<Value>> {
+    let known = state.peers.iter().filter_map(JudgedPeer::of_any_mode);
+    let known = known.filter_map(|peer| serde_yaml::to_value(peer).ok());
+    (state.holder.kind == Kind::Exit).then(|| known.collect())
 }
 
 /// The ConfigMap without unpermitted targets and peers. `None` if there are none.
 fn lessened(
     live: &Live,
     own: &LiveConfig,
-    (namespace, peers): (&str, &[Value]),
+    (namespace, peers): (&str, Option<&[Value]>),
 ) -> Result<Option<ConfigMap>, NotKnown> {
     let mut less = BTreeMap::new();
     for (key, document) in &own.documents {
@@ -75,7 +74,7 @@ fn lessened(
                 !foreign(host, namespace).is_disjoint(refused)
             });
         }
-        if own.end == End::Exit {
+        if let Some(peers) = peers {
             reduce::withdraw_peers(&mut rest, peers);
         }
         if rest != *document {

@@ -76,7 +76,8 @@ pub(super) async fn read(
         }
     }
     for end in asked_of_cert_manager(object, live, holder) {
-        let certificate = access.reader.get(&holder.namespace, &holder.child(end));
+        let name = holder.child(end);
+        let certificate = access.reader.get(&holder.namespace, &name);
         let certificate = match certificate.await {
             Ok(certificate) => Ok(certificate),
             Err(error) => Err(cert_manager::missing(error).map_err(DereferenceError::Certificate)?),

@@ -157,7 +157,7 @@ async fn what_is_of_others_or_was_written_by_others_is_not_adopted() {
             let before = bench.api.get(path).unwrap();
             bench.reconcile().await.unwrap();
             assert_eq!(bench.api.get(path).unwrap(), before, "{case}");
-            assert_eq!(bench.condition("Ready")["reason"], "OwnedByOther", "{case}");
+            assert_eq!(bench.condition("Ready")["reason"], "NameTaken", "{case}");
         }
         // The same object, which another field manager wrote.
         let mut bench = Bench::new(SMALLEST);
@@ -169,7 +169,7 @@ async fn what_is_of_others_or_was_written_by_others_is_not_adopted() {
         let before = bench.api.get(path).unwrap();
         bench.reconcile().await.unwrap();
         assert_eq!(bench.api.get(path).unwrap(), before);
-        assert_eq!(bench.condition("Ready")["reason"], "OwnedByOther");
+        assert_eq!(bench.condition("Ready")["reason"], "NameTaken");
     }
 }
 

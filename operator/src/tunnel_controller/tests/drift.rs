@@ -88,11 +88,14 @@ async fn a_service_is_made_anew_inside_the_cluster_and_never_where_it_is_reached
     assert_eq!(ready["reason"], "ImmutableField");
     let message = ready["message"].as_str().unwrap();
     assert!(
-        message.starts_with("MT0340 Service office-tunnel-exit-headless cannot be changed in place"),
+        message
+            .starts_with("MT0340 Service office-tunnel-exit-headless cannot be changed in place"),
         "{message}"
     );
     assert!(
-        message.contains("delete Service office-tunnel-exit-headless when an interruption is acceptable"),
+        message.contains(
+            "delete Service office-tunnel-exit-headless when an interruption is acceptable"
+        ),
         "{message}"
     );
     // A user deletes the Service.

@@ -31,12 +31,7 @@ fn far(grants: Grants) -> Bench {
 fn exits_policy(bench: &Bench) -> String {
     let text = document(&bench.api, "office-tunnel-exit");
     let config = muxtunnel_gateway_config::Config::from_yaml(&text).unwrap();
-    let allow: Vec<_> = config
-        .policy
-        .allow
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let allow: Vec<_> = config.allow.iter().map(ToString::to_string).collect();
     allow.join(" ")
 }
 
@@ -126,7 +121,7 @@ async fn nor_does_a_tunnel_keep_it_that_is_not_applied() {
         ("InvalidSpec", |bench| {
             bench.edit(&SMALLEST.replace("443", "8080"));
         }),
-        ("OwnedByOther", |bench| {
+        ("NameTaken", |bench| {
             let mut account = bench.api.get("serviceaccounts/office-tunnel-exit").unwrap();
             account["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "uid-theirs"}]);
             bench.api.put("serviceaccounts/office-tunnel-exit", account);

@@ -9,7 +9,8 @@ use super::*;
 use crate::testing::Failure;
 
 const EXIT: &str = "deployments/office-tunnel-exit";
-const TEMPLATE: &str = "template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 1}}}]}}";
+const TEMPLATE: &str =
+    "template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 1}}}]}}";
 
 /// `replicas` exits.
 fn fixed(replicas: i32) -> String {

@@ -128,7 +128,7 @@ async fn a_refusal_is_remembered_makes_no_gateways_and_ends_with_the_spec() {
     assert!(has_deployments(&bench));
     assert!(bench.api.get(&path).is_none());
     assert_eq!(bench.condition("Ready")["reason"], "GatewaysNotReady");
-    assert_eq!(bench.condition("TuningApplied")["reason"], "NotRequested");
+    assert_eq!(condition(&bench.api, &bench.path(), "TuningApplied"), None);
 }
 
 #[tokio::test]
@@ -353,7 +353,7 @@ async fn a_job_of_the_needed_name_that_is_not_ours_is_not_touched() {
         json!({"metadata": {"name": name}, "spec": {"own": "spec"}}),
     );
     bench.reconcile().await.unwrap();
-    assert_eq!(bench.condition("Ready")["reason"], "OwnedByOther");
+    assert_eq!(bench.condition("Ready")["reason"], "NameTaken");
     assert_eq!(
         bench.api.get(&path).unwrap()["spec"],
         json!({"own": "spec"})

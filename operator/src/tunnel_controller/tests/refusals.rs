@@ -20,9 +20,9 @@ async fn an_object_that_belongs_to_something_else_is_never_touched() {
     let found = bench.api.get("configmaps/office-entry").unwrap();
     assert_eq!(found["data"], json!({"own": "data"}));
     let ready = bench.condition("Ready");
-    assert_eq!(ready["reason"], "OwnedByOther");
+    assert_eq!(ready["reason"], "NameTaken");
     let message = ready["message"].as_str().unwrap();
-    let begin = "MT0310 ConfigMap office-entry exists and belongs to no MuxTunnel or MuxBenchmark. What to do: ";
+    let begin = "MT0310 ConfigMap office-entry exists and belongs to no object of muxtunnel.dev. What to do: ";
     assert!(message.starts_with(begin), "{message}");
 }
 
@@ -95,10 +95,7 @@ async fn what_fails_again_and_again_is_in_the_status_too() {
             "True",
             "a single failure is not reported"
         );
-        let _later = bench
-            .context
-            .backoffs
-            .failed(&*bench.tunnel(), &error);
+        let _later = bench.context.backoffs.failed(&*bench.tunnel(), &error);
     }
     bench.reconcile().await.unwrap();
     let ready = bench.condition("Ready");

@@ -129,7 +129,7 @@ async fn a_node_that_refuses_one_pod_is_avoided_and_no_gateway_goes() {
         bench.reconcile().await.unwrap();
         assert_eq!(deployment(&bench, "exit"), exit);
         // Pods with other requests to nodes may use all nodes again.
-        bench.edit(&spec.replace("Wan", "Lan"));
+        bench.edit(&spec.replace("WAN", "LAN"));
         bench.reconcile().await.unwrap();
         assert!(!deployment(&bench, "exit").to_string().contains("node-b"));
     }

@@ -11,6 +11,7 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use kube::Config;
 use muxtunnel_gateway_config::status::Status;
+use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -149,9 +150,9 @@ fn path(number: usize) -> String {
 
 /// The key of an entry elsewhere.
 fn entry_key(number: usize) -> String {
-    let mut seed = [7; 32];
-    seed[0] = u8::try_from(number).unwrap();
-    muxtunnel_testkit::entry_key(seed)
+    let mut bytes = [7; 32];
+    bytes[0] = u8::try_from(number).unwrap();
+    GatewayKey::new(KeyRole::Entry, bytes).unwrap().to_string()
 }
 
 /// The operator in another process. `test`: the test that runs in both processes.

@@ -60,18 +60,27 @@ fn key(spec: &Value) -> String {
 
 /// The key of the Deployment's template.
 fn newest(bench: &Bench, end: &str) -> String {
-    let deployment = bench.api.get(&format!("deployments/{}", child(end))).unwrap();
+    let deployment = bench
+        .api
+        .get(&format!("deployments/{}", child(end)))
+        .unwrap();
     key(&deployment["spec"]["template"]["spec"])
 }
 
 fn keys(bench: &Bench, end: &str) -> Vec<String> {
-    let config_map = bench.api.get(&format!("configmaps/{}", child(end))).unwrap();
+    let config_map = bench
+        .api
+        .get(&format!("configmaps/{}", child(end)))
+        .unwrap();
     let keys = config_map["data"].as_object().unwrap().keys();
     keys.filter(|key| is_key(key)).cloned().collect()
 }
 
 fn text(bench: &Bench, end: &str, key: &str) -> String {
-    let config_map = bench.api.get(&format!("configmaps/{}", child(end))).unwrap();
+    let config_map = bench
+        .api
+        .get(&format!("configmaps/{}", child(end)))
+        .unwrap();
     let text = config_map["data"][key].as_str();
     text.unwrap_or_else(|| panic!("{key} is not in {config_map}"))
         .to_owned()
@@ -113,7 +122,10 @@ fn config(bench: &Bench, end: &str, key: &str) -> Config {
 
 /// Pods of the newest template. The earlier pods stay, as in a roll-out that does not end.
 fn start(bench: &Bench, end: &str, name: &str) {
-    let deployment = bench.api.get(&format!("deployments/{}", child(end))).unwrap();
+    let deployment = bench
+        .api
+        .get(&format!("deployments/{}", child(end)))
+        .unwrap();
     let template = &deployment["spec"]["template"];
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -216,7 +228,7 @@ async fn removed_peers_and_targets_and_new_denials_reach_old_pods() {
     use_image(&mut bench, "example.com/gateway:2");
     bench.reconcile().await.unwrap();
     let before = config(&bench, "exit", &exit);
-    assert_eq!(before.policy.allow.len(), 3);
+    assert_eq!(before.allow.len(), 3);
     bench.edit(
         &SPEC
             .replace(
@@ -232,15 +244,18 @@ async fn removed_peers_and_targets_and_new_denials_reach_old_pods() {
     };
     let after = config(&bench, "exit", &exit);
     assert_eq!(
-        rules(&after.policy.allow),
+        rules(&after.allow),
         ["*.example.org.:443", "shop.shops.svc:80"]
     );
-    assert_eq!(
-        rules(&after.policy.deny),
-        ["10.1.0.0/16", "bad.example.org."]
-    );
+    assert_eq!(rules(&after.deny), ["10.1.0.0/16", "bad.example.org."]);
     let security = serde_json::to_value(&after.security).unwrap();
-    assert_eq!(security["peers"], json!(["b.example.com"]));
+    // The entry that was permitted has its present names.
+    let names = json!(["b.example.com", "c.example.com"]);
+    let entry_names = &security["peers"][0]["certificateNames"];
+    assert_eq!(
+        (entry_names, security["peers"].as_array().map(Vec::len)),
+        (&names, Some(1))
+    );
     let after = config(&bench, "entry", &entry);
     let names: Vec<_> = after.forwards.iter().map(|forward| &forward.name).collect();
     assert_eq!(names, ["web"]);
@@ -277,12 +292,11 @@ async fn a_revoked_grant_reaches_old_pods() {
         bench.reconcile().await.unwrap();
         for key in keys(&bench, "exit") {
             let text = text(&bench, "exit", &key);
-            let policy = Config::from_yaml(&text.replace("further: 1\n", "")).unwrap();
-            let policy = policy.policy;
+            let exit = Config::from_yaml(&text.replace("further: 1\n", "")).unwrap();
             let names =
                 |rule: &muxtunnel_gateway_config::Rule| rule.to_string().contains("shop.shops");
-            assert!(!policy.allow.iter().any(names), "{paused}: {text}");
-            assert!(policy.deny.iter().any(names), "{paused}: {text}");
+            assert!(!exit.allow.iter().any(names), "{paused}: {text}");
+            assert!(exit.deny.iter().any(names), "{paused}: {text}");
         }
         let forwards = config(&bench, "entry", &entry).forwards;
         assert!(

@@ -72,7 +72,7 @@ async fn an_object_of_another_owner_that_goes_is_noticed_within_a_minute() {
         path,
         json!({"metadata": {"name": "office-tunnel-exit"}, "data": {}}),
     );
-    let (after, reads) = ended(&api, (path, "OwnedByOther"), || api.remove(path)).await;
+    let (after, reads) = ended(&api, (path, "NameTaken"), || api.remove(path)).await;
     assert!(after < Duration::from_mins(1), "{after:?}");
     // A retry reads the object to adopt it, and to name all obstacles.
     assert!((60..=400).contains(&reads), "{reads} reads in an hour");
@@ -106,7 +106,7 @@ async fn many_tunnels_with_one_obstacle_do_not_flood_the_api_server() {
     }
     let _process = Process::alone(&api);
     until("all conditions", || {
-        (0..100).all(|number| reason(&api, &format!("t{number}")) == "OwnedByOther")
+        (0..100).all(|number| reason(&api, &format!("t{number}")) == "NameTaken")
     })
     .await;
     sleep(Duration::from_mins(2)).await;

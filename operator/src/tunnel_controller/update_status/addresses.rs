@@ -89,7 +89,9 @@ fn hosts(service: &Service, object: &ValidatedObject) -> Vec<String> {
 pub(super) fn load_balancers(service: &Service) -> impl Iterator<Item = String> {
     let status = service.status.as_ref();
     let balancer = status.and_then(|status| status.load_balancer.as_ref());
-    let ingress = balancer.into_iter().flat_map(|one| one.ingress.iter().flatten());
+    let ingress = balancer
+        .into_iter()
+        .flat_map(|one| one.ingress.iter().flatten());
     ingress.filter_map(|one| one.hostname.clone().or_else(|| one.ip.clone()))
 }
 

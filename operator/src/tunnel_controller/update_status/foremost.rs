@@ -50,13 +50,15 @@ pub(super) fn foremost(facts: Facts<'_>, parts: &[Verdict]) -> Option<Problem> {
     causes.into_iter().find_map(|cause| cause())
 }
 
-/// Why the gateways do not have the current spec, or are not reachable.
-pub(super) fn unprogrammed(facts: Facts<'_>) -> Option<Problem> {
+/// Why the gateways do not have the current spec, or are not reachable. `tuning`: whether the
+/// requested sysctls are in force. An obstacle there holds the Deployments.
+pub(super) fn unprogrammed(facts: Facts<'_>, tuning: Option<&Verdict>) -> Option<Problem> {
     let Facts {
         object, applied, ..
     } = facts;
-    let causes: [&dyn Fn() -> Option<Problem>; 5] = [
+    let causes: [&dyn Fn() -> Option<Problem>; 6] = [
         &|| applied.refusal.clone(),
+        &|| part(tuning, is_obstacle),
         &|| lacking(object, Code::TargetServiceNotFound),
         &|| not_rolled_out(facts),
         &|| behind(facts),
@@ -65,8 +67,11 @@ pub(super) fn unprogrammed(facts: Facts<'_>) -> Option<Problem> {
     causes.into_iter().find_map(|cause| cause())
 }
 
-fn part(parts: &[Verdict], counts: impl Fn(&Verdict) -> bool) -> Option<Problem> {
-    let part = parts.iter().find(|part| counts(part))?;
+fn part<'a>(
+    parts: impl IntoIterator<Item = &'a Verdict>,
+    counts: impl Fn(&Verdict) -> bool,
+) -> Option<Problem> {
+    let part = parts.into_iter().find(|part| counts(part))?;
     Some(Problem {
         code: part.code,
         detail: part.detail.clone(),

@@ -5,11 +5,13 @@ use muxtunnel_crds::{
     Bottleneck, CarrierStatus, MuxExitStatus, MuxRendezvousStatus, MuxTunnelStatus, NetworkStatus,
     PeerCounts,
 };
+use serde::Serialize;
 
 use crate::tunnel_controller::object::Object;
 
 /// The status of an object of any kind.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Status {
     /// The status of a MuxTunnel.
     Tunnel(MuxTunnelStatus),
@@ -75,7 +77,9 @@ impl Status {
             ),
             Self::Rendezvous(status) => (&mut status.carriers, None, None),
         };
-        let carriers = carriers.iter_mut().map(|CarrierStatus { connected, .. }| connected);
+        let carriers = carriers
+            .iter_mut()
+            .map(|CarrierStatus { connected, .. }| connected);
         let network = network.into_iter().flatten();
         let network = network.map(|NetworkStatus { sessions, .. }| sessions);
         let peers = peers.into_iter().flatten();

@@ -43,7 +43,8 @@ pub fn verdicts(
         seen,
         certified,
     };
-    let programmed = programmed(facts, stale);
+    let tuning = tuning_applied(object, seen);
+    let programmed = programmed(facts, tuning.as_ref(), stale);
     let is_programmed = programmed.holds == Some(true);
     let parts = [
         Some(accepted(object)),
@@ -51,7 +52,7 @@ pub fn verdicts(
         connected(object, seen),
         Some(available(object, seen)),
         credentials::valid(object, applied, seen, certified),
-        tuning_applied(object, seen),
+        tuning,
         wan_emulated(object, seen),
         network_ready(object, seen),
     ];
@@ -87,8 +88,8 @@ fn accepted(object: &ValidatedObject) -> Verdict {
 
 /// Whether the children are written, all gateways run the current configuration, and the Services
 /// have addresses.
-fn programmed(facts: Facts<'_>, stale: &[String]) -> Verdict {
-    if let Some(problem) = unprogrammed(facts) {
+fn programmed(facts: Facts<'_>, tuning: Option<&Verdict>, stale: &[String]) -> Verdict {
+    if let Some(problem) = unprogrammed(facts, tuning) {
         return Verdict::no(condition::PROGRAMMED, problem.code, problem.detail);
     }
     if stale.is_empty() {
@@ -140,8 +141,7 @@ fn available(object: &ValidatedObject, seen: &Seen) -> Verdict {
         let detail = format!("no {} gateway is ready", end.component());
         return no(Code::GatewaysNotReady, detail);
     }
-    let has_carrier =
-        |(pod, status): (&SeenPod, &Status)| pod.ready && !status.carriers.is_empty();
+    let has_carrier = |(pod, status): (&SeenPod, &Status)| pod.ready && !status.carriers.is_empty();
     if end == End::Entry && !answers(seen, end).any(has_carrier) {
         let detail = "no ready gateway has a carrier".to_owned();
         return no(Code::CarrierConnecting, detail);
@@ -176,9 +176,7 @@ fn available(object: &ValidatedObject, seen: &Seen) -> Verdict {
     let detail = match lost.first() {
         Some((code, ..)) if lost.len() >= count => return no(*code, sentences),
         Some(_) => format!("{sentences}; the operator knows no problem of the other forwards"),
-        None => {
-            "a ready gateway takes connections, and no forward loses all of them".to_owned()
-        }
+        None => "a ready gateway takes connections, and no forward loses all of them".to_owned(),
     };
     Verdict {
         detail: format!("{detail}. {FIRST_CONNECTION}"),
@@ -245,8 +243,8 @@ fn failed_over(object: &ValidatedObject, seen: &Seen) -> Option<String> {
 
 /// The names in `connect` of the exits that entries use.
 pub(super) fn active(object: &ValidatedObject, seen: &Seen) -> BTreeSet<String> {
-    let carriers = answers(seen, End::Entry).flat_map(|(_, status)| &status.carriers);
-    let names = carriers.filter_map(|carrier| carrier.connect.as_ref());
+    let connects = answers(seen, End::Entry).filter_map(|(_, status)| status.connect.as_ref());
+    let names = connects.flat_map(|connect| &connect.active);
     let known = |name: &&String| object.connect.iter().any(|one| one.name == **name);
     names.filter(known).cloned().collect()
 }

@@ -31,7 +31,11 @@ impl ValidatedCertificates {
         });
         let names = object.ends().map(|end| {
             let asked = names(object, end);
-            let names = if asked.is_empty() { vec![id(end)] } else { asked.to_vec() };
+            let names = if asked.is_empty() {
+                vec![id(end)]
+            } else {
+                asked.to_vec()
+            };
             (end, names)
         });
         Self {
@@ -49,7 +53,9 @@ impl ValidatedCertificates {
 
 /// The names of the certificates of `end` in the spec.
 fn names(object: &Object, end: End) -> &[String] {
-    let security = object.tunnel().and_then(|tunnel| tunnel.spec.security.as_ref());
+    let security = object
+        .tunnel()
+        .and_then(|tunnel| tunnel.spec.security.as_ref());
     let certificates = security.and_then(|security| security.certificates.as_ref());
     match (certificates, end) {
         (Some(asked), End::Entry) => &asked.entry_names,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
+use muxtunnel_contract::secrets;
 use muxtunnel_crds::{CarrierService, Connect, ExitRendezvous};
 use muxtunnel_gateway_config::{CARRIER_PORT, GatewayKey, KeyRole};
 
@@ -13,8 +14,6 @@ use crate::tunnel_controller::object::Object;
 
 /// Suffix of the Service that resolves to the addresses of an exit's pods.
 pub(in crate::tunnel_controller) const HEADLESS: &str = "headless";
-/// The name of a tunnel's own exit in `connect`.
-const OWN_EXIT: &str = "exit";
 
 /// A host and a port. Its text form has an IPv6 address in brackets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +103,7 @@ fn own(holder: &Holder, carrier: &ValidatedCarrier) -> ValidatedConnect {
         false => (balanced, None),
     };
     ValidatedConnect {
-        name: OWN_EXIT.to_owned(),
+        name: secrets::EXIT_NAMES[0].to_owned(),
         order: 0,
         address,
         fallback,
@@ -179,7 +178,11 @@ fn meeting(
 }
 
 /// The keys of gateways with the role `role`.
-pub(super) fn keys(field: &str, asked: &[String], role: KeyRole) -> Result<Vec<GatewayKey>, String> {
+pub(super) fn keys(
+    field: &str,
+    asked: &[String],
+    role: KeyRole,
+) -> Result<Vec<GatewayKey>, String> {
     let key = |(index, text): (usize, &String)| {
         let key = GatewayKey::of_role(text, role);
         key.map_err(|error| format!("{field}[{index}]: {error}"))

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use muxtunnel_contract::defaults;
 use muxtunnel_crds::{
-    CarrierService, ClientsType, Gateway, HostPort, MuxExitSpec, ServiceSettings, Template,
+    CarrierService, ClientsType, ContainerName, Gateway, HostPort, MuxExitSpec, Resources,
+    ServiceSettings, Template,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{Cidr, CidrError};
@@ -96,7 +97,11 @@ impl CarrierPort {
         if !spec.rendezvous.is_empty() {
             return Ok(None);
         }
-        let port = Self::of(spec.service.as_ref(), spec.from.as_ref(), &spec.trusted_proxies)?;
+        let port = Self::of(
+            spec.service.as_ref(),
+            spec.from.as_ref(),
+            &spec.trusted_proxies,
+        )?;
         let advertised = spec.advertised_endpoint.clone();
         Ok(Some(Self { advertised, ..port }))
     }
@@ -114,12 +119,12 @@ pub(super) fn of(
 fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGateway, String> {
     let object = source.object;
     let asked = asked(object, end);
-    let replicas = match object {
-        // Only one gateway knows all registrations.
-        Object::Rendezvous(_) => Replicas::Fixed(1),
-        // The packets of a network need exactly one gateway at each end.
-        _ if object.has_network() => Replicas::Fixed(1),
-        _ => Replicas::free(live.deployments.get(&end).map(AsRef::as_ref)),
+    check_autoscaling(&asked, end)?;
+    // Only one gateway knows all registrations at a rendezvous. The packets of a network need exactly
+    // one gateway at each end.
+    let replicas = match object.has_network() || object.rendezvous().is_some() {
+        true => Replicas::Fixed(1),
+        false => Replicas::of(&asked, live.deployments.get(&end).map(AsRef::as_ref)),
     };
     let carrier_port = match (object, end) {
         (Object::Tunnel(_), End::Exit) => Some(CarrierPort::of_own_exit(source.holder)),
@@ -128,7 +133,11 @@ fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGatewa
         (Object::Rendezvous(own), _) => {
             let spec = &own.spec;
             let service = (spec.service.as_ref(), spec.from.as_ref());
-            Some(CarrierPort::of(service.0, service.1, &spec.trusted_proxies)?)
+            Some(CarrierPort::of(
+                service.0,
+                service.1,
+                &spec.trusted_proxies,
+            )?)
         }
     };
     let limits = match object {
@@ -137,9 +146,9 @@ fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGatewa
         Object::Rendezvous(own) => Some(own.spec.limits.as_ref()),
     };
     let carriers = limits.map(|limits| limits.and_then(|limits| limits.carriers));
-    let ssh = object.exit().and_then(|exit| exit.spec.ssh.as_ref());
+    let ssh = object.exit().and_then(|exit| exit.spec.ssh.as_deref());
     Ok(ValidatedGateway {
-        replicas: Replicas::of(&asked, replicas),
+        replicas,
         drain_seconds: asked.drain_seconds.unwrap_or(defaults::DRAIN_SECONDS),
         template: asked.template.unwrap_or_default(),
         security: source.security(end)?,
@@ -147,6 +156,37 @@ fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGatewa
         carriers: carriers.map(|carriers| carriers.unwrap_or(CARRIERS_DEFAULT)),
         ssh: ssh.map(ValidatedSsh::of),
     })
+}
+
+/// The resources of the container `name` in the template.
+pub(in crate::tunnel_controller) fn resources_of(
+    template: &Template,
+    name: ContainerName,
+) -> Option<&Resources> {
+    let mut containers = template.spec.as_ref()?.containers.iter();
+    let container = containers.find(|container| container.name == name)?;
+    container.resources.as_ref()
+}
+
+/// The default CPU request is so small that the usage under any traffic is a multiple of the request.
+fn check_autoscaling(asked: &Gateway, end: End) -> Result<(), String> {
+    let template = asked.template.as_ref();
+    let resources = template.and_then(|template| resources_of(template, ContainerName::Gateway));
+    let has_cpu = resources.is_some_and(|resources| {
+        let amounts = [&resources.requests, &resources.limits];
+        amounts.iter().any(|amounts| amounts.contains_key("cpu"))
+    });
+    let sentence = || {
+        let end = end.component();
+        format!(
+            "autoscaling of the {end} gateways measures CPU time in percent of the request: set resources.requests.cpu of \
+             the container gateway in template.spec.containers"
+        )
+    };
+    match asked.autoscaling.is_some() && !has_cpu {
+        true => Err(sentence()),
+        false => Ok(()),
+    }
 }
 
 /// The fields of the pods of `end`.

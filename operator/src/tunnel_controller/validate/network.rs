@@ -3,14 +3,17 @@
 use std::net::IpAddr;
 
 use muxtunnel_crds as crds;
-use muxtunnel_crds::{NetworkEnd, NetworkForwarding, NetworkRule, Protocol};
+use muxtunnel_crds::{NetworkEnd, NetworkForwarding, NetworkRule, Protocol, SecurityMode};
 use muxtunnel_gateway_config::{
-    Cidr, HostPattern, MTU_DEFAULT, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, Rule,
-    check_network_dns, check_network_pool,
+    Cidr, MTU_DEFAULT, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, Rule, check_network_dns,
+    check_network_pool,
 };
 
-use super::{JudgedPeer, rules};
+use super::JudgedPeer;
 use crate::tunnel_controller::object::Object;
+
+/// An identity that no MuxPeer has.
+const NOBODY: &str = "-";
 
 /// The networks of both ends, and the interfaces of their gateways.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +97,8 @@ impl ValidatedNetwork {
             }
             Object::Exit(exit) => {
                 let asked = exit.spec.network.as_deref();
-                asked.map(|asked| Self::of_exit(asked, protocol, peers))
+                let identifies = object.mode() != Some(SecurityMode::None);
+                asked.map(|asked| Self::of_exit(asked, protocol, (peers, identifies)))
             }
             Object::Rendezvous(_) => None,
         }
@@ -114,7 +118,7 @@ impl ValidatedNetwork {
     fn of_exit(
         asked: &crds::ExitNetwork,
         protocol: Protocol,
-        peers: &[JudgedPeer],
+        (peers, identifies): (&[JudgedPeer], bool),
     ) -> Result<Self, String> {
         let entry = NetworkSide {
             cidrs: peer_cidrs(asked)?,
@@ -123,10 +127,18 @@ impl ValidatedNetwork {
         let pools = cidrs("network.addressPools", &asked.address_pools)?;
         check_network_pool(&pools, &entry.cidrs).map_err(|problem| problem.to_string())?;
         let exit = NetworkSide::of("network", &asked.end)?;
+        let mut peers: Vec<_> = peers.iter().filter_map(JudgedPeer::network).collect();
+        if identifies && peers.is_empty() && pools.is_empty() {
+            // Without peers and pools, a gateway gives all networks to the first entry.
+            peers.push(NetworkPeer {
+                identity: NOBODY.to_owned(),
+                cidrs: entry.cidrs.clone(),
+            });
+        }
         let network = Self::common(entry, exit, &common!(asked), protocol)?;
         Ok(Self {
             pools,
-            peers: peers.iter().filter_map(JudgedPeer::network).collect(),
+            peers,
             peers_reach_each_other: asked.peers_reach_each_other,
             ..network
         })
@@ -143,7 +155,10 @@ impl ValidatedNetwork {
             queues: asked.queues.unwrap_or(1),
             peers: Vec::new(),
             pools: Vec::new(),
-            dns: asked.dns.map(|dns| self::dns(dns, &exit.cidrs)).transpose()?,
+            dns: asked
+                .dns
+                .map(|dns| self::dns(dns, &exit.cidrs))
+                .transpose()?,
             peers_reach_each_other: false,
             allow: rules("network.allow", asked.allow)?,
             deny: rules("network.deny", asked.deny)?,
@@ -214,16 +229,14 @@ fn addresses(field: &str, asked: &[String], within: &[Cidr]) -> Result<Vec<IpAdd
 
 fn rules(field: &str, asked: &[NetworkRule]) -> Result<Vec<Rule>, String> {
     let numbered = asked.iter().enumerate();
-    let rule = numbered.map(|(index, rule)| {
-        let wrong = |problem: String| format!("{field}[{index}]: {problem}");
-        let cidr = rule.cidr.as_ref().map(|text| text.parse::<Cidr>());
-        let cidr = cidr.transpose();
-        let cidr = cidr.map_err(|problem| wrong(problem.to_string()))?;
-        Ok(Rule {
-            host: cidr.map_or(HostPattern::Any, HostPattern::Network),
-            ports: rules::ports(rule.port, rule.end_port).map_err(wrong)?,
-            peer: None,
-        })
+    let rule = numbered.map(|(index, asked)| {
+        let rule = Rule::try_from(&crds::Rule {
+            host: asked.cidr.is_none().then(|| "*".to_owned()),
+            cidr: asked.cidr.clone(),
+            port: asked.port,
+            end_port: asked.end_port,
+        });
+        rule.map_err(|problem| format!("{field}[{index}]: {problem}"))
     });
     rule.collect()
 }

@@ -7,7 +7,8 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxExitSpec, MuxPeer, SecurityMode};
 use muxtunnel_gateway_config::{
-    Cidr, ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, PEERS_MAX, Peer, check_peers,
+    Cidr, ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, PEERS_MAX, Peer,
+    check_certificate_peers, check_peers,
 };
 
 use super::{connect, network, rules};
@@ -26,6 +27,9 @@ pub struct JudgedPeer {
     pub object: Arc<MuxPeer>,
     /// The peer for the gateways' configuration, or why the exit does not accept it.
     pub verdict: Result<Peer, Problem>,
+    /// The peer for gateways of another security mode, which may still run after a change of the
+    /// mode.
+    pub former: Option<Peer>,
     /// The networks of the peer.
     pub networks: Vec<Cidr>,
 }
@@ -35,6 +39,12 @@ impl JudgedPeer {
     #[must_use]
     pub fn accepted(&self) -> Option<&Peer> {
         self.verdict.as_ref().ok()
+    }
+
+    /// The peer, whatever the security mode of the exit.
+    #[must_use]
+    pub fn of_any_mode(&self) -> Option<&Peer> {
+        self.accepted().or(self.former.as_ref())
     }
 
     /// The networks of an accepted peer that has networks.
@@ -77,13 +87,18 @@ pub(super) fn judged(
             taken.take(&peer, &networks)?;
             Ok((peer, networks))
         });
-        let (verdict, networks) = match found {
+        let (peer, networks) = match found {
             Ok((peer, networks)) => (Ok(peer), networks),
             Err(problem) => (Err(problem), Vec::new()),
+        };
+        let (verdict, former) = match judge.unsuited(&object) {
+            None => (peer, None),
+            Some(problem) => (Err(problem), peer.ok()),
         };
         JudgedPeer {
             object,
             verdict,
+            former,
             networks,
         }
     });
@@ -157,7 +172,9 @@ impl Taken {
 /// names below it.
 fn covers_same(one: &str, other: &str) -> bool {
     let covers = |pattern: &str, name: &str| {
-        let below = pattern.strip_suffix('*').filter(|below| below.ends_with('/'));
+        let below = pattern
+            .strip_suffix('*')
+            .filter(|below| below.ends_with('/'));
         pattern == name || below.is_some_and(|below| name.starts_with(below))
     };
     covers(one, other) || covers(other, one)
@@ -175,7 +192,6 @@ impl Judge<'_> {
     fn peer(&self, object: &MuxPeer) -> Result<(Peer, Vec<Cidr>), Problem> {
         let spec = &object.spec;
         let wrong = |problem: String| no(Code::InvalidSpec, problem);
-        self.check_mode(object)?;
         let keys = connect::keys("publicKeys", &spec.public_keys, KeyRole::Entry);
         let expiration_time = spec.expiration_time.as_ref();
         let expiration_time =
@@ -191,7 +207,12 @@ impl Judge<'_> {
             allow: rules::parsed("allow", &spec.allow, self.namespace).map_err(wrong)?,
             deny: rules::parsed("deny", &spec.deny, self.namespace).map_err(wrong)?,
         };
-        check_peers(std::slice::from_ref(&peer), KeyRole::Entry, &self.own).map_err(|found| {
+        let one = std::slice::from_ref(&peer);
+        let checked = match peer.certificate_names.is_empty() {
+            true => check_peers(one, KeyRole::Entry, &self.own),
+            false => check_certificate_peers(one, false),
+        };
+        checked.map_err(|found| {
             let code = match found.field.starts_with("publicKeys") {
                 true => Code::KeyInvalid,
                 false => Code::InvalidSpec,
@@ -200,7 +221,10 @@ impl Judge<'_> {
         })?;
         self.check_reverse_ports(object).map_err(wrong)?;
         let networks = self.networks(object).map_err(wrong)?;
-        let text = serde_yaml::to_string(&(&peer, networks.iter().map(Cidr::to_string).collect::<Vec<_>>()));
+        let text = serde_yaml::to_string(&(
+            &peer,
+            networks.iter().map(Cidr::to_string).collect::<Vec<_>>(),
+        ));
         if text.map_or(usize::MAX, |text| text.len()) > PEER_BYTES_MAX {
             let detail = format!(
                 "the peer has more than {PEER_BYTES_MAX} bytes in the gateways' configuration: use fewer or wider \
@@ -211,32 +235,25 @@ impl Judge<'_> {
         Ok((peer, networks))
     }
 
-    /// The exit's mode decides how a peer is identified.
-    fn check_mode(&self, object: &MuxPeer) -> Result<(), Problem> {
-        let Some(exit) = self.exit else {
-            return Ok(());
-        };
+    /// Why the exit's security mode does not suit the peer.
+    fn unsuited(&self, object: &MuxPeer) -> Option<Problem> {
+        let security = self.exit?.security.as_ref();
+        let mode = security.and_then(|security| security.mode);
         let spec = &object.spec;
-        let mode = exit.security.as_ref().and_then(|security| security.mode);
-        let (field, is_missing) = match mode.unwrap_or_default() {
+        let (name, field, is_missing) = match mode.unwrap_or_default() {
             SecurityMode::None => {
-                let detail = "the exit has security mode None, and accepts every entry: remove the MuxPeer, or set \
+                let detail = "the exit has security mode None, and accepts every entry: delete the MuxPeer, or set \
                               security.mode of the MuxExit";
-                return Err(no(Code::ExitHasNoKeys, detail.to_owned()));
+                return Some(no(Code::ExitHasNoKeys, detail.to_owned()));
             }
-            SecurityMode::PublicKeys => ("publicKeys", spec.public_keys.is_empty()),
+            SecurityMode::PublicKeys => ("PublicKeys", "publicKeys", spec.public_keys.is_empty()),
             SecurityMode::Certificates => {
-                ("certificateNames", spec.certificate_names.is_empty())
+                let is_missing = spec.certificate_names.is_empty();
+                ("Certificates", "certificateNames", is_missing)
             }
         };
-        let detail = || {
-            let mode = mode.unwrap_or_default();
-            format!("the exit has security mode {mode:?}: set {field}")
-        };
-        match is_missing {
-            true => Err(no(Code::InvalidSpec, detail())),
-            false => Ok(()),
-        }
+        let detail = || format!("the exit has security mode {name}: set {field}");
+        is_missing.then(|| no(Code::InvalidSpec, detail()))
     }
 
     fn check_reverse_ports(&self, object: &MuxPeer) -> Result<(), String> {
@@ -261,7 +278,8 @@ impl Judge<'_> {
             return Ok(networks);
         };
         let asked = exit.network.as_ref();
-        let asked = asked.ok_or("networkCIDRs needs network of the MuxExit: remove networkCIDRs")?;
+        let asked =
+            asked.ok_or("networkCIDRs needs network of the MuxExit: remove networkCIDRs")?;
         let bounds = network::peer_cidrs(asked)?;
         let is_within = |network: &Cidr| bounds.iter().any(|bound| bound.has(*network));
         match networks.iter().find(|network| !is_within(network)) {

@@ -53,8 +53,8 @@ impl ValidatedPods {
         named: &Dereferenced,
         gateways: &BTreeMap<End, ValidatedGateway>,
         settings: &Settings,
-    ) -> Result<Self, String> {
-        let wan = object.wan_emulation().map(wan).transpose()?.flatten();
+    ) -> Self {
+        let wan = object.wan_emulation().and_then(wan);
         let mut pods = Self {
             tuning: object.tuning().map(tuning).unwrap_or_default(),
             wan_disabled: wan.is_some() && !settings.wan_emulation,
@@ -70,7 +70,7 @@ impl ValidatedPods {
             (*end, rollouts::rollout(*end, asked, named))
         });
         pods.rollouts = rollouts.collect();
-        Ok(pods)
+        pods
     }
 
     /// All sysctls of the gateways' pods: the requested ones, and the one that every gateway needs.
@@ -92,21 +92,17 @@ impl ValidatedObject {
 }
 
 /// `None`: a path without delay, jitter, loss or rate needs no emulation.
-fn wan(asked: &WanEmulation) -> Result<Option<ValidatedWan>, String> {
-    let rate = asked.bits_per_second.as_ref().map(|rate| rate.0.parse());
-    let rate = rate
-        .transpose()
-        .map_err(|problem| format!("wanEmulation.bitsPerSecond: {problem}"))?;
-    let loss_ppm = asked.loss_ppm.unwrap_or_default();
+fn wan(asked: &WanEmulation) -> Option<ValidatedWan> {
+    let (loss_ppm, rate) = (asked.loss_ppm.unwrap_or_default(), asked.bits_per_second);
     let emulates = asked.delay_milliseconds > 0 || loss_ppm > 0 || rate.is_some();
-    Ok(emulates.then(|| ValidatedWan {
+    emulates.then(|| ValidatedWan {
         delay_milliseconds: asked.delay_milliseconds,
         jitter_milliseconds: asked.jitter_milliseconds.unwrap_or_default(),
         loss_ppm,
         rate,
         backend: asked.backend.unwrap_or_default(),
         scope: asked.scope.unwrap_or_default(),
-    }))
+    })
 }
 
 fn tuning(asked: &Tuning) -> BTreeMap<String, String> {

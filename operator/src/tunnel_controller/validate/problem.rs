@@ -21,25 +21,9 @@ fn of_ssh(object: &Object) -> Option<String> {
     (is_exposed && ssh.from.is_none()).then(|| sentence.to_owned())
 }
 
-/// Labels make pods endpoints of Services. Labels and annotations can make other controllers add
-/// images, volumes and networks to pods. So pods may only have the keys in `settings`.
 fn of_pods(object: &Object, settings: &Settings) -> Option<String> {
-    let (labels, annotations) = (&settings.permitted_labels, &settings.permitted_annotations);
-    let is_label = |key: &str| labels.iter().any(|label| label.is(key));
-    let is_annotation = |key: &str| annotations.iter().any(|pattern| pattern.matches(key));
-    let metadata = object.ends().filter_map(|end| object.template(end)?.metadata.as_ref());
-    let mut refused = metadata.flat_map(|metadata| {
-        let labels = metadata.labels.keys().filter(|key| !is_label(key));
-        let annotations = metadata.annotations.keys();
-        let annotations = annotations.filter(|key| !is_annotation(key));
-        let labels = labels.map(|key| ("labels", key));
-        labels.chain(annotations.map(|key| ("annotations", key)))
-    });
-    let (field, key) = refused.next()?;
-    Some(format!(
-        "template.metadata.{field} {key}: the installation does not permit this key on pods: remove it, or add it \
-         to the chart's value podMetadata.{field}"
-    ))
+    let mut metadata = object.ends().filter_map(|end| object.template(end)?.metadata.as_ref());
+    metadata.find_map(|metadata| settings.refused_key(metadata))
 }
 
 fn of_network(object: &Object, settings: &Settings) -> Option<String> {

@@ -3,7 +3,7 @@
 use muxtunnel_codes::Code;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{Cidr, CidrError, HostPattern, Ports, Rule, RuleError};
+use muxtunnel_gateway_config::{Cidr, CidrError, HostPattern, Rule};
 
 use super::target::not_permitted;
 use super::{Dereferenced, Finding};
@@ -75,27 +75,10 @@ fn prefixes(asked: &[String]) -> Result<Vec<Cidr>, String> {
     prefix.collect()
 }
 
-fn rule(asked: &crds::Rule, namespace: &str) -> Result<Rule, String> {
-    let hosts = match (&asked.host, &asked.cidr) {
-        (Some(host), None) => &canonical_rule(host, namespace),
-        (None, Some(cidr)) => cidr,
-        _ => return Err("a rule needs exactly one of host and cidr".to_owned()),
-    };
-    let rule: Rule = hosts
-        .parse()
-        .map_err(|error: RuleError| error.to_string())?;
-    let ports = ports(asked.port, asked.end_port)?;
-    Ok(Rule { ports, ..rule })
-}
-
-/// The ports of a rule.
-pub(super) fn ports(first: Option<u16>, last: Option<u16>) -> Result<Ports, String> {
-    match (first, last) {
-        (None, None) => Ok(Ports::ALL),
-        (Some(first), last) if first <= last.unwrap_or(first) => Ok(Ports {
-            first,
-            last: last.unwrap_or(first),
-        }),
-        _ => Err("endPort needs a port that is not greater than endPort".to_owned()),
-    }
+fn rule(asked: &crds::Rule, namespace: &str) -> Result<Rule, &'static str> {
+    let host = asked.host.as_deref();
+    Rule::try_from(&crds::Rule {
+        host: host.map(|host| canonical_rule(host, namespace)),
+        ..asked.clone()
+    })
 }

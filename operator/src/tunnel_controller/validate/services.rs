@@ -78,9 +78,17 @@ fn asked(object: &Object) -> Vec<Asked<'_>> {
     let reverse = object.reverse_forwards().iter();
     let reverse = reverse.filter(|_| object.has_exit());
     let reverse = reverse.map(|item| asked!(End::Exit, "reverse forward", item));
-    let exit = object.exit().map_or(&[][..], |exit| &exit.spec.reverse_ports);
-    let ports = exit.iter().map(|item| asked!(End::Exit, "reverse port", item));
-    forwards.chain(proxies).chain(reverse).chain(ports).collect()
+    let exit = object
+        .exit()
+        .map_or(&[][..], |exit| &exit.spec.reverse_ports);
+    let ports = exit
+        .iter()
+        .map(|item| asked!(End::Exit, "reverse port", item));
+    forwards
+        .chain(proxies)
+        .chain(reverse)
+        .chain(ports)
+        .collect()
 }
 
 /// The Services of the ports, by name.

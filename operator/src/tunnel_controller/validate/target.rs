@@ -53,6 +53,11 @@ impl Scope<'_> {
             port,
         } = target;
         match (service_ref, host) {
+            // The operator does not know the Services of another cluster.
+            (Some(_), _) if !self.is_dialled_here => {
+                let sentence = "serviceRef needs an exit of the same object: with connect, name the target in host";
+                (None, Some(Missing::Service(sentence.to_owned())))
+            }
             (Some(service), _) => self.of_service(&service_name(service, self.namespace), *port),
             (None, Some(host)) if self.is_dialled_here => self.of_host(host, *port),
             // Gateways of another cluster resolve and dial the target.
@@ -135,7 +140,9 @@ impl Scope<'_> {
             return Err(Unusable::Wrong(elsewhere));
         }
         let spec = service.spec.as_ref();
-        let ports = spec.into_iter().flat_map(|spec| spec.ports.iter().flatten());
+        let ports = spec
+            .into_iter()
+            .flat_map(|spec| spec.ports.iter().flatten());
         let mut tcp = ports.filter(|port| matches!(port.protocol.as_deref(), None | Some("TCP")));
         let found = tcp.find(|port| port.port == i32::from(asked));
         let found =
@@ -145,7 +152,9 @@ impl Scope<'_> {
             return Ok(asked);
         }
         pod_port(found, self.named.endpoints.get(name)).map_err(|problem| {
-            Unusable::Wrong(format!("{noun} is headless, and its port {asked} {problem}"))
+            Unusable::Wrong(format!(
+                "{noun} is headless, and its port {asked} {problem}"
+            ))
         })
     }
 }

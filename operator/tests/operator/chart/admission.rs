@@ -99,6 +99,7 @@ fn resource(object: &Value) -> GroupVersionResource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let plural = match object["kind"].as_str().unwrap() {
         "NetworkPolicy" => "networkpolicies".to_owned(),
+        "MuxRendezvous" => "muxrendezvous".to_owned(),
         kind => kind.to_lowercase() + "s",
     };
     GroupVersionResource {
@@ -222,6 +223,8 @@ fn every_kind_that_it_may_write_is_judged() {
     let mut judged: BTreeSet<_> = [
         "events",
         "muxtunnels/status",
+        "muxexits/status",
+        "muxrendezvous/status",
         "muxpeers/status",
         "muxbenchmarks/status",
     ]
@@ -375,6 +378,32 @@ fn workloads_have_our_images_accounts_and_privileges_alone() {
             );
             let refused = refusals(&policies, &updated(&object, &changed));
             assert!(!refused.is_empty(), "{kind}: {pointer}: {value}");
+        }
+    }
+}
+
+/// Objects of several kinds may have one name.
+#[test]
+fn a_workload_runs_as_the_account_of_its_own_end_alone() {
+    let policies = policies("all-values");
+    let account = "/spec/template/spec/serviceAccountName";
+    for (kind, own) in [
+        ("MuxTunnel", &["entry", "tunnel-exit"][..]),
+        ("MuxExit", &["exit"]),
+        ("MuxRendezvous", &["rendezvous"]),
+    ] {
+        let is_of = |object: &Value| {
+            object["kind"] == "Deployment"
+                && object["metadata"]["labels"]["muxtunnel.dev/kind"] == kind
+        };
+        let object = built().into_iter().map(|(_, object)| object).find(is_of);
+        let object = object.unwrap();
+        let name = object["metadata"]["labels"]["muxtunnel.dev/name"].as_str();
+        for end in ["entry", "tunnel-exit", "exit", "rendezvous", "runner"] {
+            let child = format!("{}-{end}", name.unwrap());
+            let changed = with(&object, account, json!(child));
+            let refused = refusals(&policies, &created(&changed));
+            assert_eq!(refused.is_empty(), own.contains(&end), "{kind}: {child}");
         }
     }
 }

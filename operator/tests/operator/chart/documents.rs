@@ -11,7 +11,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use muxtunnel_crds::{MuxGrant, MuxTunnel};
+use muxtunnel_crds::{MuxExit, MuxGrant, MuxPeer, MuxTunnel};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -46,6 +46,8 @@ pub(super) fn check(of: &str, document: &Value) {
             again::<CustomResourceDefinition>
         }
         ("muxtunnel.dev/v1alpha1", "MuxTunnel") => again::<MuxTunnel>,
+        ("muxtunnel.dev/v1alpha1", "MuxExit") => again::<MuxExit>,
+        ("muxtunnel.dev/v1alpha1", "MuxPeer") => again::<MuxPeer>,
         ("muxtunnel.dev/v1alpha1", "MuxGrant") => again::<MuxGrant>,
         ("monitoring.coreos.com/v1", "PodMonitor") => again::<PodMonitor>,
         ("monitoring.coreos.com/v1", "ServiceMonitor") => again::<ServiceMonitor>,

@@ -148,7 +148,7 @@ fn a_user_who_may_edit_a_namespace_lets_no_peer_in() {
     let rights = rights_of_users(&documents);
     let reads = BTreeSet::from(["get", "list", "watch"].map(str::to_owned));
     for role in ["muxtunnel-view", "muxtunnel-edit"] {
-        for kind in ["muxpeers", "muxgrants"] {
+        for kind in ["muxexits", "muxpeers", "muxrendezvous", "muxgrants"] {
             let verbs = rights[role].get(&format!("muxtunnel.dev/{kind}"));
             assert!(verbs.is_none_or(|verbs| verbs.is_subset(&reads)), "{role}");
         }

@@ -97,18 +97,27 @@ fn a_change_that_needs_a_restart_changes_the_pod_template() {
 #[test]
 fn what_is_invalid_is_refused_with_a_sentence_here_as_well() {
     let db = |limits: &str| SMALLEST.replace("name: db", &format!("name: db\n  limits: {limits}"));
-    let service = |more: &str| with(&format!("services: [{{name: office-entry, {more}}}]\n"));
     assert_refused([
-        (SMALLEST.replace("443", "8080"), "port 8080"),
-        (with("timeouts: {idleSeconds: 2592001}"), "timeouts.idleSeconds"),
-        (db("{streams: 0}"), "forwards[1].limits.streams"),
-        (db("{bitsPerSecond: fast}"), "forwards[1].limits.bitsPerSecond"),
         (
-            service("externalTrafficPolicy: Local"),
-            "services[0].externalTrafficPolicy",
+            SMALLEST.replace("443", "8080"),
+            "forward db: port 8080 of the entry gateways is in use: choose another port",
         ),
-        (with("allow: [{host: a, port: 2, endPort: 1}]"), "allow[0].endPort"),
-        (with("deny: [{host: a, port: 2, endPort: 1}]"), "deny[0].endPort"),
+        (
+            with("timeouts: {idleSeconds: 2592001}"),
+            "cannot render the configuration of the exit: timeouts.idleSeconds: must be from 0 to 2592000",
+        ),
+        (
+            db("{streams: 0}"),
+            "cannot render the configuration of the entry: forwards[1].limits.streams: must be from 1 to 1000000",
+        ),
+        (
+            with("allow: [{host: a, port: 2, endPort: 1}]"),
+            "allow[0]: endPort needs a port that is not greater than endPort",
+        ),
+        (
+            with("deny: [{host: a, port: 2, endPort: 1}]"),
+            "deny[0]: endPort needs a port that is not greater than endPort",
+        ),
     ]);
 }
 

@@ -1,7 +1,7 @@
 //! The configurations of gateways.
 
 use muxtunnel_gateway_config::{
-    CongestionControl, Limits, Pool, Priority, Protocol, Rule, Timeouts, config_hash,
+    BitRate, CongestionControl, Limits, Pool, Priority, Protocol, Rule, Timeouts, config_hash,
 };
 use muxtunnel_operator::tunnel_controller::build::config_map::expected_hash;
 
@@ -15,12 +15,7 @@ fn with(extra: &str) -> String {
 #[test]
 fn the_exit_may_dial_the_declared_targets_and_nothing_else() {
     let config = config(&built(SMALLEST), "office-tunnel-exit");
-    let allow: Vec<_> = config
-        .policy
-        .allow
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let allow: Vec<_> = config.allow.iter().map(ToString::to_string).collect();
     assert_eq!(allow, ["shop.site.svc:80", "db.example.com.:5432"]);
     assert_eq!(config.listen.as_deref(), Some("[::]:64000"));
     assert!(config.forwards.is_empty());
@@ -29,14 +24,17 @@ fn the_exit_may_dial_the_declared_targets_and_nothing_else() {
 #[test]
 fn the_entry_listens_on_the_ports_and_dials_the_exits_service() {
     let config = config(&built(SMALLEST), "office-entry");
+    let [exit] = &config.connect[..] else {
+        panic!("{:?}", config.connect);
+    };
     assert_eq!(
-        config.connect.as_deref(),
-        Some("office-tunnel-exit.site.svc:64000")
+        exit.address.as_deref(),
+        Some("office-tunnel-exit.site.svc:443")
     );
     let forwards: Vec<_> = config
         .forwards
         .iter()
-        .map(|forward| format!("{} {}", forward.listen, forward.target.as_ref().unwrap()))
+        .map(|forward| format!("{} {}", forward.listen, forward.targets[0]))
         .collect();
     assert_eq!(
         forwards,
@@ -79,7 +77,13 @@ fn carriers_of_a_session_reach_the_entry_and_make_room_at_the_exit() {
         config(&resources, "office-entry"),
         config(&resources, "office-tunnel-exit"),
     );
-    assert_eq!(entry.pool, Some(Pool { min: 2, max: 16 }));
+    assert_eq!(
+        entry.pool,
+        Some(Pool {
+            min: 2,
+            max: Some(16)
+        })
+    );
     assert!(entry.resume && exit.resume);
     assert_eq!(exit.pool, None);
     assert_eq!(exit.limits.carriers, 1024);
@@ -97,7 +101,7 @@ fn what_is_left_out_of_a_carrier_is_the_native_protocol_with_a_pool() {
     let resources = built(&SMALLEST.replace("carrier: {protocol: JMUX}", ""));
     let entry = config(&resources, "office-entry");
     assert_eq!(entry.protocol, Protocol::Native);
-    assert_eq!(entry.pool, Some(Pool { min: 1, max: 4 }));
+    assert_eq!(entry.pool, Some(Pool::GROWING));
     let exit = config(&resources, "office-tunnel-exit");
     assert_eq!((exit.protocol, exit.pool), (Protocol::Native, None));
     assert_eq!(config(&built(SMALLEST), "office-entry").pool, None);
@@ -111,9 +115,9 @@ fn time_outs_priorities_and_limits_reach_running_gateways() {
     let (before, after) = (built(SMALLEST), built(&spec));
     for name in ["office-entry", "office-tunnel-exit"] {
         let expected = Timeouts {
-            idle_seconds: 90,
-            half_open_seconds: 2,
-            keepalive_seconds: 30,
+            idle_seconds: Some(90),
+            half_open_seconds: Some(2),
+            keepalive_seconds: Some(30),
         };
         assert_eq!(config(&after, name).timeouts, expected);
         assert_eq!(pod(&before, name), pod(&after, name));
@@ -122,10 +126,10 @@ fn time_outs_priorities_and_limits_reach_running_gateways() {
     assert!(forwards[0].limits.is_empty());
     assert_eq!(forwards[0].priority, Priority::Auto);
     assert_eq!(forwards[1].priority, Priority::Interactive);
-    let expected = ForwardLimits {
+    let expected = Limits {
         streams: Some(100),
         opens_per_second: Some(20),
-        rate: Some(BitRate(100_000_000)),
+        bits_per_second: Some(BitRate(100_000_000)),
     };
     assert_eq!(forwards[1].limits, expected);
 }
@@ -146,29 +150,38 @@ fn the_rules_are_the_exits() {
     let own = built(&with(rules));
     let alone = built(&format!("kind: MuxExit\n{rules}"));
     let texts = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let expected = ["*.example.com.:8000-8100", "[2001:db8::]/32:443", "shop.site.svc:80", "db.example.com.:5432"];
-    let policy = config(&own, "office-tunnel-exit").policy;
-    assert_eq!(texts(&policy.allow), expected);
-    assert_eq!(texts(&policy.deny), ["*:25"]);
-    let policy = config(&alone, "office-exit").policy;
-    assert_eq!(texts(&policy.allow), expected[..2]);
-    assert_eq!(texts(&policy.deny), ["*:25"]);
-    assert!(config(&own, "office-entry").policy.is_empty());
+    let expected = [
+        "*.example.com.:8000-8100",
+        "[2001:db8::]/32:443",
+        "shop.site.svc:80",
+        "db.example.com.:5432",
+    ];
+    let exit = config(&own, "office-tunnel-exit");
+    assert_eq!(texts(&exit.allow), expected);
+    assert_eq!(texts(&exit.deny), ["*:25"]);
+    let exit = config(&alone, "office-exit");
+    assert_eq!(texts(&exit.allow), expected[..2]);
+    assert_eq!(texts(&exit.deny), ["*:25"]);
+    let entry = config(&own, "office-entry");
+    assert!(entry.allow.is_empty() && entry.deny.is_empty());
 }
 
 #[test]
 fn a_missing_service_is_named_and_its_forward_stays() {
     let tunnel = valid_with(SMALLEST, &Dereferenced::default(), &settings());
     assert_eq!(
-        tunnel.unresolved,
+        unresolved(&tunnel),
         ["forward web: Service shop does not exist"]
     );
     let entry = config(&build(&tunnel, &settings()).unwrap(), "office-entry");
     let target = entry.forwards[0].targets[0].to_string();
-    assert_eq!((entry.forwards.len(), target.as_str()), (2, "shop.site.svc:80"));
+    assert_eq!(
+        (entry.forwards.len(), target.as_str()),
+        (2, "shop.site.svc:80")
+    );
     let wrong = SMALLEST.replace("port: 80}", "port: 81}");
     assert_eq!(
-        valid(&wrong).unresolved,
+        unresolved(&valid(&wrong)),
         ["forward web: Service shop has no TCP port 81"]
     );
 }
@@ -180,13 +193,22 @@ fn a_forward_has_its_targets_in_their_order() {
                    {serviceRef: {name: gone}, port: 82}]";
     let spec = SMALLEST.replace("targets: [{serviceRef: {name: shop}, port: 80}]", several);
     let tunnel = valid(&spec);
-    assert_eq!(tunnel.unresolved, ["forward web: Service gone does not exist"]);
+    assert_eq!(
+        unresolved(&tunnel),
+        ["forward web: Service gone does not exist"]
+    );
     let resources = build(&tunnel, &settings()).unwrap();
-    let entry = config(&resources, "office-entry");
-    let targets: Vec<_> = entry.forwards[0].targets.iter().map(ToString::to_string).collect();
-    let expected = ["shop.site.svc:80", "second.example.com.:81", "gone.site.svc:82"];
+    let targets = tunnel.streams.forwards[0].targets.iter();
+    let targets: Vec<_> = targets
+        .map(|(host, port)| format!("{host}:{port}"))
+        .collect();
+    let expected = [
+        "shop.site.svc:80",
+        "second.example.com.:81",
+        "gone.site.svc:82",
+    ];
     assert_eq!(targets, expected);
-    let allow = config(&resources, "office-tunnel-exit").policy.allow;
+    let allow = config(&resources, "office-tunnel-exit").allow;
     let allow: Vec<_> = allow.iter().map(ToString::to_string).collect();
     assert_eq!(allow[..3], expected);
 }
@@ -194,7 +216,8 @@ fn a_forward_has_its_targets_in_their_order() {
 /// The gateway reads its memory limit itself, because a LimitRange may set it.
 #[test]
 fn an_exit_knows_the_number_of_its_sessions_and_the_gateway_divides_its_memory() {
-    let limits = "template: {spec: {containers: [{name: gateway, resources: {limits: {memory: 64Mi}}}]}}";
+    let limits =
+        "template: {spec: {containers: [{name: gateway, resources: {limits: {memory: 64Mi}}}]}}";
     let spec = with(&format!(
         "entry: {{replicas: 3, {limits}}}\nexit: {{{limits}}}\n"
     ));
@@ -206,13 +229,20 @@ fn an_exit_knows_the_number_of_its_sessions_and_the_gateway_divides_its_memory()
         sessions: Some(4),
         ..default
     };
-    assert_eq!(memory("office-tunnel-exit"), four, "three entries and one more");
+    assert_eq!(
+        memory("office-tunnel-exit"),
+        four,
+        "three entries and one more"
+    );
     let native = built(&spec.replace("protocol: JMUX", "protocol: Native"));
     let sessions = config(&native, "office-tunnel-exit").memory.sessions;
     assert_eq!(sessions, Some(13), "each entry has four workers");
     // Another number of sessions is no roll-out.
     let more = built(&spec.replace("replicas: 3", "replicas: 5"));
-    assert_eq!(pod(&more, "office-tunnel-exit"), pod(&resources, "office-tunnel-exit"));
+    assert_eq!(
+        pod(&more, "office-tunnel-exit"),
+        pod(&resources, "office-tunnel-exit")
+    );
 }
 
 #[test]

@@ -44,9 +44,16 @@ fn clients_that_name_their_target_are_led_by_the_policy_alone() {
     let entry = config(&tunnel, "office-entry");
     use ProxyListen::{Auto, Http, Socks5};
     assert_eq!(protocols(&entry), [Socks5, Http, Http, Auto]);
-    assert!(entry.proxies[..3].iter().all(|proxy| proxy.fallback_targets.is_empty()));
-    assert_eq!(entry.proxies[3].fallback_targets[0].to_string(), "shop.site.svc:80");
-    let allow = config(&tunnel, "office-tunnel-exit").policy.allow;
+    assert!(
+        entry.proxies[..3]
+            .iter()
+            .all(|proxy| proxy.fallback_targets.is_empty())
+    );
+    assert_eq!(
+        entry.proxies[3].fallback_targets[0].to_string(),
+        "shop.site.svc:80"
+    );
+    let allow = config(&tunnel, "office-tunnel-exit").allow;
     let allow: Vec<_> = allow.iter().map(ToString::to_string).collect();
     assert_eq!(allow, ["*.internal.", "shop.site.svc:80"]);
     let service = child(&tunnel.services, "office-entry");
@@ -70,7 +77,7 @@ fn users_are_files_of_the_entry_that_each_key_is_mounted_as_once() {
         .into_iter()
         .map(|proxy| proxy.users_file)
         .collect();
-    let file = |key| Some(format!("/etc/muxgate-users/people/{key}").into());
+    let file = |key| Some(format!("/etc/muxgate-users/people/{key}"));
     assert_eq!(files, [file("users"), file("more"), file("more"), None]);
 
     let exit = &pod(&tunnel, "office-tunnel-exit")["spec"];
@@ -93,8 +100,8 @@ fn only_a_new_file_of_users_needs_new_pods() {
 #[test]
 fn headers_that_say_where_a_client_is_are_a_matter_of_each_forward() {
     let entry = config(&built(DYNAMIC), "office-entry");
-    let header = entry.forwards[0].proxy_protocol.as_ref().unwrap();
-    assert!(header.accept.is_some() && header.send.is_some());
+    let header = entry.forwards[0].proxy_protocol;
+    assert!(header.accepts() && header.sends());
     assert!(entry.proxies[0].accept_proxy_protocol.is_some());
     assert!(entry.proxies[3].accept_proxy_protocol.is_none());
 }
@@ -103,12 +110,21 @@ fn headers_that_say_where_a_client_is_are_a_matter_of_each_forward() {
 fn what_does_not_go_together_is_refused() {
     assert_refused(
         [
-            ("fallbackTargets: [{", "usersSecretRef: {name: people}\n  fallbackTargets: [{", "proxies[3]"),
-            ("protocol: Auto", "protocol: SOCKS5", "proxies[3]"),
-            ("allow: [{host: '*.internal'}]\n", "", "proxies"),
-            ("security:", "carrier: {protocol: JMUX}\nsecurity:", "forwards[0].proxyProtocol.send"),
-            ("port: 3128", "port: 1080", "port 1080"),
-            ("port: 3128", "port: 8081", "port 8081"),
+            (
+                "security:",
+                "carrier: {protocol: JMUX}\nsecurity:",
+                "cannot render the configuration of the entry: forwards[0].proxyProtocol",
+            ),
+            (
+                "port: 3128",
+                "port: 1080",
+                "proxy http: port 1080 of the entry gateways is in use: choose another port",
+            ),
+            (
+                "port: 3128",
+                "port: 8081",
+                "proxy http: port 8081 of the entry gateways is in use: choose another port",
+            ),
         ]
         .map(|(from, to, sentence)| (DYNAMIC.replace(from, to), sentence)),
     );

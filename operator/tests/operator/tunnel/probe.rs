@@ -31,7 +31,7 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
 
     let tried = &job["spec"]["template"]["spec"];
     let mut passed = valid(&spec);
-    passed.probes = vec![SeenProbe {
+    passed.pods.probes = vec![SeenProbe {
         name: name.to_owned(),
         uid: None,
         resources_hash: None,
@@ -77,7 +77,7 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
 #[test]
 fn the_longest_name_still_fits_into_a_label() {
     let mut tunnel = valid(&tuned());
-    tunnel.name = "n".repeat(40);
+    tunnel.holder.name = "n".repeat(40);
     let resources = build(&tunnel, &settings()).unwrap();
     let name = resources.probe_jobs[0].metadata.name.clone().unwrap();
     assert!(name.len() <= 63, "{name}");
@@ -136,7 +136,7 @@ fn ends_that_are_placed_otherwise_are_tried_one_after_the_other() {
         assert_eq!(jobs.len(), number);
         assert!(matches!(verdict(&tunnel), Verdict::Pending(_)));
         let name = jobs[number - 1].metadata.name.clone().unwrap();
-        tunnel.probes.push(SeenProbe {
+        tunnel.pods.probes.push(SeenProbe {
             name: name.clone(),
             uid: None,
             resources_hash: None,
@@ -155,7 +155,7 @@ fn the_resources_of_the_template_are_those_of_every_container() {
                     limits: {cpu: 100m, memory: 64Mi, example.com/card: 1}}}]}}";
     let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
     let spec = format!(
-        "{native}entry: {{{template}}}\nexit: {{{template}}}\nwan: {{delay: 10ms}}\n\
+        "{native}entry: {{{template}}}\nexit: {{{template}}}\nwanEmulation: {{delayMilliseconds: 10}}\n\
          network: {{entry: {{cidrs: [10.1.0.0/24]}}, exit: {{cidrs: [10.2.0.0/24]}}}}\n"
     );
     let resources = built(&spec);
@@ -200,7 +200,9 @@ fn a_resource_that_the_template_does_not_name_keeps_its_default() {
             json!({"requests": {"cpu": "2"}, "limits": {"memory": "4Mi"}}),
         ),
     ] {
-        let template = format!("template: {{spec: {{containers: [{{name: gateway, resources: {resources}}}]}}}}");
+        let template = format!(
+            "template: {{spec: {{containers: [{{name: gateway, resources: {resources}}}]}}}}"
+        );
         let spec = format!("{}entry: {{{template}}}\nexit: {{{template}}}\n", tuned());
         assert_eq!(tried(&built(&spec).probe_jobs[0]), expected, "{resources}");
     }

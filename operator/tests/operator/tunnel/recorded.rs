@@ -29,7 +29,7 @@ fn specs() -> Vec<(&'static str, String)> {
     let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
     let with =
         |protocol: &str| SMALLEST.replace("protocol: JMUX", &format!("protocol: {protocol}"));
-    vec![
+    [
         ("jmux", SMALLEST.to_owned()),
         ("managed", MANAGED.to_owned()),
         (
@@ -70,6 +70,9 @@ fn specs() -> Vec<(&'static str, String)> {
         ),
         ("rendezvous", RENDEZVOUS.to_owned()),
     ]
+    .into_iter()
+    .filter(|(_, spec)| is_served(spec))
+    .collect()
 }
 
 /// The text of each gateway's file.
@@ -142,7 +145,7 @@ fn record() {
 fn a_gateway_reads_the_files_of_earlier_operators() {
     record();
     let files = recorded("yaml");
-    assert!(files.len() >= 13, "{}", files.len());
+    assert!(files.len() >= 14, "{}", files.len());
     for (_, path) in files {
         let text = std::fs::read_to_string(&path).unwrap();
         let config =

@@ -57,7 +57,11 @@ fn services_lead_to_the_very_ports_that_are_listened_on() {
         ])
     );
     let exit = child(&resources.services, "office-tunnel-exit");
-    assert_eq!(exit["spec"]["ports"][0]["port"], 64000);
+    let port = &exit["spec"]["ports"][0];
+    assert_eq!(
+        (&port["port"], &port["targetPort"]),
+        (&json!(443), &json!(64000))
+    );
     assert_eq!(
         exit["spec"]["selector"],
         json!({
@@ -68,7 +72,10 @@ fn services_lead_to_the_very_ports_that_are_listened_on() {
     );
     let alone = child(&built(EXIT).services, "office-exit");
     let port = &alone["spec"]["ports"][0];
-    assert_eq!((&port["port"], &port["targetPort"]), (&json!(443), &json!(64000)));
+    assert_eq!(
+        (&port["port"], &port["targetPort"]),
+        (&json!(443), &json!(64000))
+    );
     assert_eq!(
         alone["spec"]["selector"],
         json!({
@@ -86,19 +93,26 @@ fn a_native_session_finds_each_exits_pod_since_its_carriers_lead_to_one() {
     assert_eq!(service["spec"]["clusterIP"], "None");
     let exit = child(&native.services, "office-tunnel-exit");
     assert_eq!(service["spec"]["selector"], exit["spec"]["selector"]);
-    assert_eq!(service["spec"]["ports"], exit["spec"]["ports"]);
+    assert_eq!(service["spec"]["ports"][0]["port"], 64000);
     let entry = config(&native, "office-entry");
+    // The Service is used while no pod answers.
+    let exits: Vec<_> = entry
+        .connect
+        .iter()
+        .filter_map(|exit| exit.address.as_deref())
+        .collect();
     assert_eq!(
-        (entry.connect.as_deref(), entry.connect_fallback.as_deref()),
-        (
-            Some("office-tunnel-exit-headless.site.svc:64000"),
-            Some("office-tunnel-exit.site.svc:64000")
-        )
+        exits,
+        [
+            "office-tunnel-exit-headless.site.svc:64000",
+            "office-tunnel-exit.site.svc:443"
+        ]
     );
+    assert!(entry.connect[0].order < entry.connect[1].order);
     assert_eq!(built(EXIT).services.len(), 1);
     let jmux = built(SMALLEST);
     assert_eq!(jmux.services.len(), 2);
-    assert_eq!(config(&jmux, "office-entry").connect_fallback, None);
+    assert_eq!(config(&jmux, "office-entry").connect.len(), 1);
 }
 
 /// Remote entries need a public Service for carriers.
@@ -129,10 +143,16 @@ fn what_an_exit_listens_for_is_inside_the_cluster_unless_the_spec_says_otherwise
 #[test]
 fn a_service_has_the_ports_that_name_it() {
     let spec = reverse()
-        .replace("- name: web\n", "- name: web\n  serviceName: intranet\n  from: {type: Any}\n")
-        .replace("- name: db\n", "- name: db\n  serviceName: data\n  from: {type: Any}\n  nodePort: 30443\n");
+        .replace(
+            "- name: web\n",
+            "- name: web\n  serviceName: intranet\n  from: {type: Any}\n",
+        )
+        .replace(
+            "- name: db\n",
+            "- name: db\n  serviceName: data\n  from: {type: Any}\n  nodePort: 30443\n",
+        );
     let more = "- {name: more, port: 8081, targets: [{host: a.example.com, port: 80}]}\n\
-                - {name: third, serviceName: data, port: 8082, targets: [{host: a.example.com, port: 80}]}\ncarrier:";
+                - {name: third, serviceName: data, from: {type: Any}, port: 8082, targets: [{host: a.example.com, port: 80}]}\ncarrier:";
     let spec = spec.replace("carrier:", more);
     let resources = built(&format!(
         "{spec}services:\n- {{name: data, type: NodePort, externalTrafficPolicy: Local}}\n\
@@ -142,7 +162,9 @@ fn a_service_has_the_ports_that_name_it() {
     let ports = |name: &str| {
         let ports = child(&resources.services, name)["spec"]["ports"].clone();
         let ports = ports.as_array().unwrap().iter();
-        ports.map(|port| port["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        ports
+            .map(|port| port["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(ports("office-entry"), ["more"]);
     assert_eq!(ports("data"), ["db", "third"]);
@@ -151,15 +173,22 @@ fn a_service_has_the_ports_that_name_it() {
     assert_eq!(data["spec"]["type"], "NodePort");
     assert_eq!(data["spec"]["externalTrafficPolicy"], "Local");
     assert_eq!(data["spec"]["ports"][0]["nodePort"], 30443);
-    let component = |service: &Value| service["spec"]["selector"]["app.kubernetes.io/component"].clone();
+    let component =
+        |service: &Value| service["spec"]["selector"]["app.kubernetes.io/component"].clone();
     assert_eq!(component(&data), "entry");
     let intranet = child(&resources.services, "intranet");
     assert_eq!(component(&intranet), "exit");
-    assert_eq!(intranet["spec"]["loadBalancerSourceRanges"], json!(["192.0.2.0/24"]));
+    assert_eq!(
+        intranet["spec"]["loadBalancerSourceRanges"],
+        json!(["192.0.2.0/24"])
+    );
     assert_eq!(intranet["metadata"]["annotations"]["example.com/pool"], "a");
     for name in ["office-entry", "data", "intranet"] {
         let service = child(&resources.services, name);
-        assert_eq!(service["metadata"]["labels"]["muxtunnel.dev/name"], "office", "{name}");
+        assert_eq!(
+            service["metadata"]["labels"]["muxtunnel.dev/name"], "office",
+            "{name}"
+        );
     }
     // A Service selects the pods of one end.
     let both = reverse().replace("- name:", "- serviceName: data\n  name:");
@@ -173,7 +202,9 @@ fn a_public_service_keeps_the_addresses_of_clients_only_where_the_spec_says_so()
         let exit = child(&built(&exit).services, "office-exit");
         let spec = native().replace("port: 8080", "port: 8080\n  from: {type: Any}");
         let spec = spec.replace("port: 443", "port: 443\n  from: {type: Any}");
-        let tunnel = built(&format!("{spec}services: [{{name: office-entry, {service}}}]\n"));
+        let tunnel = built(&format!(
+            "{spec}services: [{{name: office-entry, {service}}}]\n"
+        ));
         let entry = child(&tunnel.services, "office-entry");
         let headless = child(&tunnel.services, "office-tunnel-exit-headless");
         assert!(headless["spec"]["externalTrafficPolicy"].is_null());
@@ -198,7 +229,7 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         let number = |port: Value| port["port"].as_i64().unwrap();
         ports.into_iter().map(number).collect::<Vec<_>>()
     };
-    assert_eq!(ports("office-tunnel-exit"), [64000]);
+    assert_eq!(ports("office-tunnel-exit"), [443]);
     assert_eq!(ports("office-reverse"), [8080]);
     assert_eq!(ports("office-entry"), [443]);
     let (exit, entry) = (
@@ -206,29 +237,26 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         config(&tunnel, "office-entry"),
     );
     assert_eq!(exit.allow_listen[0].to_string(), "[::]:8080");
-    // The rules permit the ports to the identities that the exit accepts.
-    let rules = |names: &str| {
-        let text = reverse().replace("{mode: None}", &certificates(names));
-        let rules = config(&built(&text), "office-tunnel-exit").allow_listen;
-        rules.iter().map(ToString::to_string).collect::<Vec<_>>()
-    };
-    let (a, b) = ("[::]:8080,peer=spiffe://a", "[::]:8080,peer=spiffe://b");
-    assert_eq!(rules("'spiffe://a'"), [a]);
-    assert_eq!(rules("'spiffe://a', 'spiffe://b'"), [a, b]);
+    // The rules permit the ports to the entry of the tunnel.
+    let text = reverse().replace("{mode: None}", &certificates("'spiffe://a', 'spiffe://b'"));
+    let rules = config(&built(&text), "office-tunnel-exit").allow_listen;
+    let rules: Vec<_> = rules.iter().map(ToString::to_string).collect();
+    assert_eq!(rules, ["[::]:8080,peer=entry"]);
     assert_eq!(allowed(&exit), ["db.example.com.:5432"]);
     assert_eq!(entry.forwards.len(), 1);
     assert_eq!(entry.reverse_forwards.len(), 1);
 
     let all = native().replace("forwards:", "reverseForwards:");
     let tunnel = built(&all);
-    let names: Vec<_> = tunnel
-        .services
-        .iter()
-        .map(|s| s.metadata.name.clone().unwrap())
-        .collect();
+    let names = tunnel.services.iter();
+    let names: Vec<_> = names.map(|s| s.metadata.name.clone().unwrap()).collect();
     assert_eq!(
         names,
-        ["office-tunnel-exit", "office-reverse", "office-tunnel-exit-headless"]
+        [
+            "office-reverse",
+            "office-tunnel-exit",
+            "office-tunnel-exit-headless"
+        ]
     );
 }
 
@@ -242,7 +270,7 @@ fn certificates(names: &str) -> String {
 
 /// The targets that an exit may dial.
 fn allowed(config: &Config) -> Vec<String> {
-    let allow = config.policy.allow.iter();
+    let allow = config.allow.iter();
     allow.map(ToString::to_string).collect()
 }
 

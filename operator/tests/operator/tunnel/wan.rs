@@ -29,18 +29,24 @@ fn the_delay_line_is_a_sidecar_and_netem_a_container_that_exits() {
     assert_eq!(line["args"], json!(args.split(' ').collect::<Vec<_>>()));
     let netem = wan("wanEmulation: {delayMilliseconds: 1500, backend: Netem, scope: All}");
     assert!(netem["restartPolicy"].is_null() && netem["startupProbe"].is_null());
-    let args = "run --delay 1s500ms --all --except-port 64001 --backend netem \
+    let args = "run --delay 1500ms --all --except-port 64001 --backend netem \
                 --report /run/muxwan/report.json";
     assert_eq!(netem["args"], json!(args.split(' ').collect::<Vec<_>>()));
-    let impaired = wan("wanEmulation: {delayMilliseconds: 50, jitterMilliseconds: 5, lossPPM: 5000, bitsPerSecond: 100M}");
-    let args = "run --delay 50ms --jitter 5ms --loss 0.5% --rate 100Mbit --port 64000 --backend auto \
+    let impaired = wan(
+        "wanEmulation: {delayMilliseconds: 50, jitterMilliseconds: 5, lossPPM: 5000, bitsPerSecond: 100M}",
+    );
+    let args = "run --delay 50ms --jitter 5ms --loss 0.5000% --rate 100M --port 64000 --backend auto \
                 --report /run/muxwan/report.json";
     assert_eq!(impaired["args"], json!(args.split(' ').collect::<Vec<_>>()));
 }
 
 #[test]
 fn net_admin_and_root_are_the_wan_containers_alone() {
-    let spec = pod(&built(&with("wanEmulation: {delayMilliseconds: 50}")), "office-tunnel-exit")["spec"].clone();
+    let spec = pod(
+        &built(&with("wanEmulation: {delayMilliseconds: 50}")),
+        "office-tunnel-exit",
+    )["spec"]
+        .clone();
     let wan = &spec["initContainers"][0]["securityContext"];
     assert_eq!(wan["runAsUser"], 0);
     assert_eq!(
@@ -58,11 +64,22 @@ fn emulation_is_left_out_where_it_is_switched_off_or_the_delay_is_zero() {
         wan_emulation: false,
         ..settings()
     };
-    let tunnel = valid_with(&with("wanEmulation: {delayMilliseconds: 50}"), &shop(), &off);
-    assert!(tunnel.wan.is_none() && tunnel.wan_disabled);
+    let tunnel = valid_with(
+        &with("wanEmulation: {delayMilliseconds: 50}"),
+        &shop(),
+        &off,
+    );
+    assert!(tunnel.pods.wan.is_none() && tunnel.pods.wan_disabled);
     let resources = build(&tunnel, &off).unwrap();
     assert!(pod(&resources, "office-tunnel-exit")["spec"]["initContainers"].is_null());
     let tunnel = valid(&with("wanEmulation: {delayMilliseconds: 0}"));
-    assert!(tunnel.wan.is_none() && !tunnel.wan_disabled);
-    assert!(valid(&with("wanEmulation: {delayMilliseconds: 0, lossPPM: 10000}")).wan.is_some());
+    assert!(tunnel.pods.wan.is_none() && !tunnel.pods.wan_disabled);
+    assert!(
+        valid(&with(
+            "wanEmulation: {delayMilliseconds: 0, lossPPM: 10000}"
+        ))
+        .pods
+        .wan
+        .is_some()
+    );
 }

@@ -9,7 +9,7 @@ use muxtunnel_operator::caches::{Cluster, Feeds};
 use muxtunnel_operator::clock::{Clock, Now};
 use muxtunnel_operator::tunnel_controller::publish::Outcome;
 use muxtunnel_operator::tunnel_controller::update_status::bottleneck::bottleneck;
-use muxtunnel_operator::tunnel_controller::update_status::{StatusDebounce, update_status};
+use muxtunnel_operator::tunnel_controller::update_status::{Status, StatusDebounce, update_status};
 use muxtunnel_testkit::api_server::FakeApi;
 
 use super::*;
@@ -70,7 +70,7 @@ fn a_receiver_without_memory_or_time_is_what_the_senders_full_window_comes_from(
     }
     let entry = [judged(Limit::Cpu, 1 << 20, 0)];
     let exit = [judged(Limit::Memory, 0, 1 << 20)];
-    let cpu = (Direction::EntryToExit, Limit::Cpu, "entry: about Cpu");
+    let cpu = (Direction::EntryToExit, Limit::Cpu, "entry: about CPU");
     expect_said(&entry, &exit, cpu);
 }
 
@@ -163,6 +163,9 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
         let status = update_status(&cluster, &tunnel, (&outcome, &[]), &debounce, now)
             .await
             .unwrap();
+        let Status::Tunnel(status) = status else {
+            panic!("{status:?}");
+        };
         written.push(status.bottleneck.map(|bottleneck| bottleneck.reason));
     }
     let limit = Some("SendBuffer".to_owned());

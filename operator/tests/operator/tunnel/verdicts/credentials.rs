@@ -31,7 +31,10 @@ fn keys_of_both_ends_are_valid_and_not_in_the_status() {
     );
     assert_eq!(case.verdict("Ready").holds, Some(true));
     let facts = case.facts();
-    assert!(facts["publicKeys"].is_null() && facts["keys"].is_null(), "{facts}");
+    assert!(
+        facts["publicKeys"].is_null() && facts["keys"].is_null(),
+        "{facts}"
+    );
 }
 
 fn own_key(public_key: Option<&str>) -> OwnKey {

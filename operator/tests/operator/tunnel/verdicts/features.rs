@@ -60,7 +60,7 @@ fn emulation_counts_once_the_carriers_round_trip_shows_it() {
     let detail = "the round trip takes 50.2 ms, requested 100 ms (2 x 50 ms)";
     case.expect("WANEmulated", Some(false), Code::WanDelayOff, detail);
     case.status(End::Entry).carriers = vec![carrier(180.0)];
-    case.expect("WANEmulated", Some(true), Code::WanEmulated, "50ms");
+    case.expect("WANEmulated", Some(true), Code::WanEmulated, "50 ms");
     case.status(End::Entry).carriers.clear();
     case.expect("WANEmulated", Some(false), Code::WanPending, "no carrier");
     case.pod(End::Entry).wan = Wan::Pending;
@@ -139,7 +139,7 @@ fn a_network_counts_once_an_interface_is_there_and_a_session_carries_packets() {
 #[test]
 fn emulation_that_is_switched_off_is_said_to_be_so() {
     let mut case = case(SMALLEST);
-    case.tunnel.wan_disabled = true;
+    case.tunnel.pods.wan_disabled = true;
     case.expect("WANEmulated", Some(false), Code::WanDisabled, "");
     case.expect("Ready", Some(false), Code::WanDisabled, "");
     case.expect("Available", Some(true), Code::Reconciled, "");

@@ -1,6 +1,7 @@
 //! Targets that no connection reaches.
 
 use muxtunnel_gateway_config::status::Dials;
+use muxtunnel_operator::tunnel_controller::validate::Finding;
 
 use super::causes::{PROVIDED, forward};
 use super::*;
@@ -29,8 +30,9 @@ fn a_forward_that_loses_every_connection_is_not_available() {
             false => (Code::OpenFailed, detail),
         };
         case.expect("Available", Some(holds), code, detail);
-        // The gateways match the spec.
-        case.expect("Ready", Some(true), Code::Reconciled, "kube-proxy");
+        // The object is ready if all of its conditions are true.
+        assert_eq!(case.verdict("Ready").holds, Some(holds));
+        case.expect("Programmed", Some(true), Code::Programmed, "");
     }
 }
 
@@ -40,8 +42,8 @@ fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
     let mut two = case(SMALLEST);
     dialled(&mut two, End::Entry, "web", (0, 50));
     let mut other = two.another(End::Entry);
-    let mut forward = forward("web");
-    forward.dials = Some(Dials {
+    let mut web = forward("web");
+    web.dials = Some(Dials {
         connected: 3,
         failed: 0,
     });
@@ -52,15 +54,12 @@ fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
         .as_mut()
         .unwrap()
         .forwards
-        .push(forward);
+        .push(web);
     two.seen.pods.push(other);
     two.expect("Available", Some(true), Code::Reconciled, "");
     // The gateway reports no dials of targets that clients name.
     let mut proxy = case(SMALLEST);
-    proxy
-        .status(End::Entry)
-        .forwards
-        .push(forward("proxy"));
+    proxy.status(End::Entry).forwards.push(forward("proxy"));
     proxy.expect("Available", Some(true), Code::Reconciled, "");
     // One of two forwards reaches its target.
     let mut half = case(
@@ -92,7 +91,12 @@ forwards:
 ",
     );
     let sentence = "forward web: no pod behind Service web is ready";
-    case.tunnel.unready = vec![sentence.to_owned()];
+    case.tunnel.findings.all = vec![Finding {
+        code: Code::TargetNotReady,
+        place: "forward web".to_owned(),
+        detail: "no pod behind Service web is ready".to_owned(),
+        is_lost: true,
+    }];
     dialled(&mut case, End::Entry, "web", (0, 50));
     case.expect("Available", Some(true), Code::Reconciled, sentence);
     assert!(!case.verdict("Available").detail.contains("no connection"));
