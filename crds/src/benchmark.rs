@@ -267,8 +267,7 @@ pub struct BenchmarkCarrier {
     validation = rules::measured_without_certificates(),
 )]
 pub struct BenchmarkSecurity {
-    /// PublicKeys: TLS 1.3 with the public keys of both ends. None: no encryption and no
-    /// authentication. Default: PublicKeys.
+    /// The security mode: PublicKeys or None.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<SecurityMode>,
 }
@@ -283,7 +282,7 @@ pub struct BenchmarkUdp {
     pub bits_per_second: Option<BitRate>,
 }
 
-/// The program that measures throughput.
+/// The program that measures throughput. Default: Iperf2.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tool {
     /// iperf 2. The figures are the receiver's measurements.

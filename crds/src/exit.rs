@@ -209,7 +209,7 @@ pub struct ExitRendezvous {
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
     /// The keys of the rendezvous, from `status.publicKeys` of the MuxRendezvous.
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
 }
 

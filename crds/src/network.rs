@@ -126,17 +126,17 @@ pub struct NetworkEnd {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub addresses: Vec<String>,
-    /// How the pod forwards packets between the TUN interface and its other interfaces. None: the pod
-    /// forwards no packets. Route: in both directions. SNAT: only connections from the entry's side
-    /// to the exit's side. Their source is an address of `addresses` at the entry, and the pod's
-    /// address at the exit. Route and SNAT need the value 1 of the pod's sysctl net.ipv4.ip_forward
-    /// for IPv4, and of net.ipv6.conf.all.forwarding for IPv6. If the node does not set them, use
-    /// `tuning.sysctls`. Default: None.
+    /// How the pod forwards packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forwarding: Option<NetworkForwarding>,
 }
 
-/// How the pod of one end forwards packets between the TUN interface and its other interfaces.
+/// How the pod of one end forwards packets between the TUN interface and its other interfaces. None:
+/// the pod forwards no packets. Route: in both directions. SNAT: only connections from the entry's
+/// side to the exit's side. Their source is an address of `addresses` at the entry, and the pod's
+/// address at the exit, so hosts at the exit's side need no route back. Route and SNAT need the value
+/// 1 of the pod's sysctl net.ipv4.ip_forward for IPv4, and of net.ipv6.conf.all.forwarding for IPv6.
+/// If the node does not set them, use `tuning.sysctls`. Default: None.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NetworkForwarding {
     /// The pod forwards no packets.

@@ -84,7 +84,7 @@ pub struct MuxPeerSpec {
     /// Several keys are valid while the peer replaces its key. Required if the exit's security mode is
     /// PublicKeys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = patterns::ENTRY_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::ENTRY_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
     /// Names of which the peer's certificate must contain at least one: DNS names, IP addresses and
     /// URIs. A name that ends in `/*` stands for every name with this prefix. Required if the exit's

@@ -118,7 +118,7 @@ pub struct Member {
     pub name: String,
     /// The keys of the member, from `status.publicKeys` of its MuxTunnel or MuxExit. Several keys are
     /// valid while the member replaces its key.
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = patterns::MEMBER_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::MEMBER_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
     /// Whether the rendezvous refuses the member. True ends its carriers. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

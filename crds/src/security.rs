@@ -13,9 +13,7 @@ use crate::{IssuerRef, SecretRef, patterns, rules};
     validation = rules::certificates_of_mode(),
 )]
 pub struct Security {
-    /// PublicKeys: TLS 1.3 with the public keys of both ends (RFC 7250). The operator creates the
-    /// keys. Certificates: TLS 1.3 with a certificate at both ends. None: no encryption and no
-    /// authentication. Default: PublicKeys.
+    /// The security mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<SecurityMode>,
     /// Mode Certificates: the certificates of the gateways.
@@ -30,9 +28,7 @@ pub struct Security {
     validation = rules::certificates_of_mode(),
 )]
 pub struct ExitSecurity {
-    /// PublicKeys: TLS 1.3 with the public keys of both ends (RFC 7250). The operator creates the
-    /// exit's key. Certificates: TLS 1.3 with a certificate at both ends. None: no encryption and no
-    /// authentication, so every entry is admitted. Default: PublicKeys.
+    /// The security mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<SecurityMode>,
     /// Mode Certificates: the certificate of the exit gateways.
@@ -40,7 +36,9 @@ pub struct ExitSecurity {
     pub certificates: Option<CertificateSource>,
 }
 
-/// The security modes of carriers.
+/// The security mode of carriers. PublicKeys: TLS 1.3 with the public keys of both ends (RFC 7250),
+/// which the operator creates. Certificates: TLS 1.3 with a certificate at both ends. None: no
+/// encryption and no authentication, and an exit admits every entry. Default: PublicKeys.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SecurityMode {
     /// TLS 1.3 with the public keys of both ends (RFC 7250).

@@ -84,8 +84,8 @@ pub enum SshHostKey {
     Ecdsa,
 }
 
-/// The ciphers of an ssh server. Default: AES-GCM and ChaCha20-Poly1305. Compatible: also aes256-ctr
-/// with an encrypt-then-MAC code, for clients that have neither cipher of Default.
+/// The ciphers of an ssh server. `Default`: AES-GCM and ChaCha20-Poly1305. Compatible: also aes256-ctr
+/// with an encrypt-then-MAC code, for clients that have neither cipher of `Default`. Default: Default.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
 )]

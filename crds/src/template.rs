@@ -78,7 +78,7 @@ pub struct TemplateSpec<C = ContainerName> {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
-    /// How the pods resolve names. Default: ClusterFirst.
+    /// How the pods resolve names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_policy: Option<DnsPolicy>,
     /// DNS servers, search domains and options, as in a pod.
@@ -94,8 +94,8 @@ pub struct TemplateSpec<C = ContainerName> {
     pub containers: Vec<TemplateContainer<C>>,
 }
 
-/// How pods resolve names. ClusterFirst: names of the cluster by the cluster's DNS. Default: as the
-/// node. None: only as `dnsConfig` says.
+/// How pods resolve names. ClusterFirst: names of the cluster by the cluster's DNS. `Default`: as the
+/// node. None: only as `dnsConfig` says. Default: ClusterFirst.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DnsPolicy {
     /// Names of the cluster by the cluster's DNS.

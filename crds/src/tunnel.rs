@@ -251,7 +251,7 @@ pub struct Connect {
     /// accept only exits with one of these keys. The exit accepts this entry by a MuxPeer with the key
     /// in `status.publicKeys` of this object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = patterns::EXIT_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::EXIT_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
     /// Security mode Certificates: DNS names, IP addresses and URIs. The exit's certificate must
     /// contain at least one of them.
@@ -274,7 +274,7 @@ pub struct RendezvousRef {
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
     /// The keys of the rendezvous, from `status.publicKeys` of the MuxRendezvous.
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
 }
 

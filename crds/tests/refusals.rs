@@ -8,17 +8,19 @@
     reason = "helpers of tests, outside of test functions"
 )]
 
+mod reference;
 mod structure;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use kube::core::cel::Validator;
+use kube::core::cel::{CompiledSchema, Validator, compile_schema};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
 use muxtunnel_crds::schema::definitions;
 use muxtunnel_crds::{MuxBenchmark, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
+use muxtunnel_testkit::generated::compare;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -49,30 +51,31 @@ fn schema_of(kind: &str) -> Value {
 }
 
 fn refusals(object: &Value, old: Option<&Value>) -> Vec<Refusal> {
-    static SCHEMAS: LazyLock<BTreeMap<&str, Value>> =
-        LazyLock::new(|| KINDS.map(|kind| (kind, schema_of(kind))).into());
-    let schema = &SCHEMAS[object["kind"].as_str().unwrap()];
+    static SCHEMAS: LazyLock<BTreeMap<&str, (Value, CompiledSchema)>> = LazyLock::new(|| {
+        let schemas = KINDS.map(|kind| (kind, schema_of(kind)));
+        let compiled = schemas.map(|(kind, schema)| {
+            let rules = compile_schema(&schema);
+            assert!(!rules.has_errors(), "{:?}", rules.compilation_errors());
+            (kind, (schema, rules))
+        });
+        compiled.into()
+    });
+    let (schema, rules) = &SCHEMAS[object["kind"].as_str().unwrap()];
     let structural = structure::check(schema, object);
     if !structural.is_empty() {
-        return structural
-            .into_iter()
-            .map(|message| Refusal {
-                rule: String::new(),
-                message,
-            })
-            .collect();
+        let refusal = |message| Refusal {
+            rule: String::new(),
+            message,
+        };
+        return structural.into_iter().map(refusal).collect();
     }
-    match Validator::new().validate(schema, object, old) {
-        Ok(()) => Vec::new(),
-        Err(errors) => errors
-            .into_vec()
-            .into_iter()
-            .map(|error| Refusal {
-                rule: error.rule.clone(),
-                message: error.message,
-            })
-            .collect(),
-    }
+    let broken = Validator::new().validate_compiled(rules, object, old);
+    let errors = broken.map_or_else(|errors| errors.into_vec(), |()| Vec::new());
+    let refusal = |error: kube::core::cel::ValidationError| Refusal {
+        rule: error.rule.clone(),
+        message: error.message,
+    };
+    errors.into_iter().map(refusal).collect()
 }
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -118,21 +121,49 @@ fn every_bad_object_is_refused_with_its_sentence() {
     }
 }
 
+/// The messages of the rules that bad objects break, by rule.
+fn messages() -> BTreeMap<String, String> {
+    let mut messages = BTreeMap::new();
+    for (_, bad) in bad_objects() {
+        for refusal in refusals(&bad.object, bad.old.as_ref()) {
+            messages.entry(refusal.rule).or_insert(refusal.message);
+        }
+    }
+    messages
+}
+
 #[test]
 fn every_rule_is_broken_by_a_bad_object() {
-    let broken: BTreeSet<_> = bad_objects()
-        .into_iter()
-        .flat_map(|(_, bad)| refusals(&bad.object, bad.old.as_ref()))
-        .map(|refusal| refusal.rule)
-        .collect();
+    let broken = messages();
     for kind in KINDS {
         for rule in rules(&schema_of(kind)) {
             assert!(
-                broken.contains(&rule),
+                broken.contains_key(&rule),
                 "{kind}: no bad object breaks {rule}"
             );
         }
     }
+}
+
+#[test]
+fn the_reference_is_up_to_date() {
+    let definitions = definitions().unwrap().into_iter();
+    let definitions: Vec<_> = definitions
+        .map(|(_, definition)| serde_json::to_value(definition).unwrap())
+        .collect();
+    let messages = messages();
+    let example = |kind: &str| {
+        let name = match kind.trim_start_matches("Mux").to_lowercase().as_str() {
+            "grant" => "grant.yaml".to_owned(),
+            kind => format!("{kind}_smallest.yaml"),
+        };
+        let files = files("good_objects");
+        let file = files.iter().find(|file| file.ends_with(&name)).unwrap();
+        let text = fs::read_to_string(file).unwrap();
+        text.replace("name: good", "name: example")
+    };
+    let page = reference::page(&definitions, &|rule| messages[rule].clone(), &example);
+    compare("docs/reference/api.md", &page, "UPDATE_DOCS");
 }
 
 fn rules(schema: &Value) -> Vec<String> {

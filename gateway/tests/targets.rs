@@ -30,7 +30,7 @@ fn exit(protocol: &str, carrier: SocketAddr, allow: &[SocketAddr], more: &str) -
     Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: '{carrier}'\nadmin: ADMIN\n\
          workers: 1\n{more}allow: [{}]\n",
-        common::rules(allow)
+        common::rules::rules(allow)
     ))
 }
 
@@ -60,14 +60,25 @@ fn the_next_target_is_dialled_with_all_that_the_client_has_sent() {
             let mut server = accept(&listener);
             client.write_all(b"and more").unwrap();
             client.shutdown(Shutdown::Write).unwrap();
-            assert_eq!(read_all(&server), [early, b"and more"].concat(), "{protocol}");
+            assert_eq!(
+                read_all(&server),
+                [early, b"and more"].concat(),
+                "{protocol}"
+            );
             server.write_all(b"answer").unwrap();
             drop(server);
             assert_eq!(read_all(&client), b"answer", "{protocol}");
         }
-        entry.line(&["Target not reached; dialling the next target", "forward=\"a\""]);
+        entry.line(&[
+            "Target not reached; dialling the next target",
+            "forward=\"a\"",
+        ]);
         let status = entry.status();
-        assert_eq!(status["streams"]["refused"], serde_json::json!({}), "{protocol}");
+        assert_eq!(
+            status["streams"]["refused"],
+            serde_json::json!({}),
+            "{protocol}"
+        );
         assert_eq!(status["forwards"][0]["dials"]["connected"], 2, "{protocol}");
     }
 }
@@ -112,11 +123,15 @@ fn the_targets_of_a_proxy_and_of_a_reverse_forward_have_an_order_too() {
              reverseForwards:\n- {{name: back, listen: '{back}', targets: [{targets}]}}\n"
         ),
     );
-    until("the exit listens", || std::net::TcpStream::connect(back).is_ok());
+    until("the exit listens", || {
+        std::net::TcpStream::connect(back).is_ok()
+    });
     drop(accept(&listener));
     for listen in [proxy, back] {
         let mut client = connect(listen);
-        client.write_all(b"\x16 this is no request of a proxy").unwrap();
+        client
+            .write_all(b"\x16 this is no request of a proxy")
+            .unwrap();
         let mut server = accept(&listener);
         let mut first = [0];
         server.read_exact(&mut first).unwrap();

@@ -58,7 +58,8 @@ fn check_type(path: &str, schema: &Value, value: &Value, messages: &mut Vec<Stri
     }
 }
 
-fn join(path: &str, key: &str) -> String {
+/// The path of the field `key` of the object at `path`.
+pub(super) fn join(path: &str, key: &str) -> String {
     if path.is_empty() {
         key.to_owned()
     } else {

@@ -398,7 +398,8 @@ mod tests {
     const MUTUAL_TLS: &str = "security: {mode: Certificates, certificate: /a, key: /b, ca: /c}\n";
 
     fn assert_runs_on_udp(protocol: &str) {
-        let web = "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
+        let web =
+            "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
         let config =
             |rest: &str| Config::from_yaml(&format!("protocol: {protocol}\n{MUTUAL_TLS}{rest}"));
         let entry = format!(
@@ -415,7 +416,8 @@ mod tests {
             (format!("{entry}proxy: 'http://proxy:3128'\n"), "proxy"),
             (entry.replace("near:2", "unix:/a"), "connect"),
             (
-                "role: Entry\nconnect: [{name: far, command: [ssh, far], certificateNames: [p]}]\n".to_owned(),
+                "role: Entry\nconnect: [{name: far, command: [ssh, far], certificateNames: [p]}]\n"
+                    .to_owned(),
                 "connect[0].command",
             ),
             ("role: Exit\nlisten: unix:/a\n".to_owned(), "listen"),

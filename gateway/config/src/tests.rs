@@ -355,8 +355,9 @@ fn what_is_half_a_target_is_refused_in_words() {
 
 #[test]
 fn two_forwards_on_one_port_are_refused_with_the_port() {
-    let twice =
-        format!("{ENTRY}- name: other\n  listen: 0.0.0.0:8080\n  targets: [{{host: a, port: 1}}]\n");
+    let twice = format!(
+        "{ENTRY}- name: other\n  listen: 0.0.0.0:8080\n  targets: [{{host: a, port: 1}}]\n"
+    );
     let error = Config::from_yaml(&twice).unwrap_err();
     assert_eq!(
         said(&error),

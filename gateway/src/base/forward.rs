@@ -159,10 +159,10 @@ mod tests {
         config::Listener::from(&config::Forward {
             name: "web".to_owned(),
             listen: "127.0.0.1:1".to_owned(),
-            target: config::Target::Tcp {
+            targets: vec![config::Target::Tcp {
                 host: "a".to_owned(),
                 port: 1,
-            },
+            }],
             proxy_protocol: config::ProxyProtocol::default(),
             priority: config::Priority::default(),
             limits,

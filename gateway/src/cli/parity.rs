@@ -77,7 +77,7 @@ const MAPPINGS: &[(&str, &str)] = &[
     ),
 ];
 
-const SECOND_EXIT: On = File("a second exit with `--protocol ssh` does the same");
+const SECOND_EXIT: On = File("a second exit with `--protocol SSH` does the same");
 const NETWORK_PEERS: On =
     File("the list has an identity and networks for each entry, which do not fit into a flag");
 const CONNECT_HOST: On = File("the address in `ws://HOST:PORT/PATH` is the host");

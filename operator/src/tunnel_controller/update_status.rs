@@ -56,6 +56,16 @@ const ORDER: [&str; 11] = [
     condition::STALLED,
 ];
 
+/// The conditions that depend on what the gateways do.
+const OBSERVED: [&str; 6] = [
+    condition::CONNECTED,
+    condition::AVAILABLE,
+    condition::CREDENTIALS_VALID,
+    condition::TUNING_APPLIED,
+    condition::WAN_EMULATED,
+    condition::NETWORK_READY,
+];
+
 /// Delays writes of figures that change continuously.
 #[derive(Debug, Default)]
 pub struct StatusDebounce {
@@ -169,29 +179,16 @@ fn hindered(hindrance: &Hindrance, old: &[Condition]) -> Vec<Verdict> {
     let unknown = |type_| Verdict::unknown(type_, problem.code, &*problem.detail);
     let mut verdicts = vec![no(condition::READY), no(condition::PROGRAMMED)];
     verdicts.extend(progress::progress(&verdicts[0], false));
-    let is_known = |type_: &str| old.iter().any(|old| old.type_ == type_);
-    match hindrance {
-        Hindrance::Paused => {}
-        Hindrance::Failed(_) => {
-            let is_new = !is_known(condition::AVAILABLE);
-            verdicts.extend(is_new.then(|| unknown(condition::AVAILABLE)));
-        }
-        Hindrance::Undecoded(_) | Hindrance::Invalid(_) | Hindrance::Blocked(_) => {
-            let accepted = match problem.code {
-                Code::ImmutableField => Verdict::yes(condition::ACCEPTED, Code::Accepted),
-                _ => no(condition::ACCEPTED),
-            };
-            verdicts.push(accepted);
-            let observed = ORDER
-                .into_iter()
-                .filter(|type_| is_known(type_) || *type_ == condition::AVAILABLE);
-            let written: Vec<_> = verdicts.iter().map(|verdict| verdict.type_).collect();
-            let observed = observed.filter(|type_| {
-                let of_progress = [condition::RECONCILING, condition::STALLED];
-                !written.contains(type_) && !of_progress.contains(type_)
-            });
-            verdicts.extend(observed.map(unknown));
-        }
+    // What the gateways did before a pause or a failure still counts.
+    let stays = matches!(hindrance, Hindrance::Paused | Hindrance::Failed(_));
+    if !stays && problem.code != Code::ImmutableField {
+        verdicts.push(no(condition::ACCEPTED));
     }
+    let is_known = |type_: &str| old.iter().any(|old| old.type_ == type_);
+    let lost = OBSERVED.into_iter().filter(|type_| match is_known(type_) {
+        true => !stays,
+        false => *type_ == condition::AVAILABLE,
+    });
+    verdicts.extend(lost.map(unknown));
     verdicts
 }

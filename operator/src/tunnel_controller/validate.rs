@@ -35,6 +35,7 @@ pub use clients::Clients;
 pub(super) use connect::HEADLESS;
 pub use connect::{Address, ValidatedConnect, ValidatedMeeting};
 pub use findings::{DeniedTarget, Finding, Findings};
+pub(super) use gateways::resources_of;
 pub use gateways::{CarrierPort, ValidatedGateway};
 pub use network::{NetworkSide, ValidatedNetwork};
 pub use peers::JudgedPeer;

@@ -14,12 +14,28 @@ fn what_is_no_exit_is_named_with_its_field() {
         ("", "", "connect: an entry needs its exits"),
         (&*many, "", "connect: has 17 exits: at most 16"),
         ("{name: far}", "", "connect[0].address: is missing"),
-        (&*format!("{far}, {far}"), "", "connect[1].name: \"far\" is used twice"),
-        ("{name: Far, address: 'far:1'}", "", "connect[0].name: \"Far\" is not a name"),
+        (
+            &*format!("{far}, {far}"),
+            "",
+            "connect[1].name: \"far\" is used twice",
+        ),
+        (
+            "{name: Far, address: 'far:1'}",
+            "",
+            "connect[0].name: \"Far\" is not a name",
+        ),
         ("{name: far-, address: 'far:1'}", "", "connect[0].name: "),
         ("{name: 1far, address: 'far:1'}", "", "connect[0].name: "),
-        ("{name: sixteenletters16, address: 'far:1'}", "", "connect[0].name: "),
-        ("{name: far, order: 101, address: 'far:1'}", "", "connect[0].order: must be from 0 to 100"),
+        (
+            "{name: sixteenletters16, address: 'far:1'}",
+            "",
+            "connect[0].name: ",
+        ),
+        (
+            "{name: far, order: 101, address: 'far:1'}",
+            "",
+            "connect[0].order: must be from 0 to 100",
+        ),
         ("{name: far, address: 'far:1', publicKeys: []}", "", ""),
         (
             "{name: far, address: 'far:1', certificateNames: [far]}",
@@ -36,11 +52,18 @@ fn what_is_no_exit_is_named_with_its_field() {
             "transport: WebSocket\nwebSocket: {path: /}\n",
             "connect[0].webSocket.host: \"a b\" is not HOST",
         ),
-        ("{name: far, address: 'far:1', webSocket: {host: far}}", "transport: WebSocket\nwebSocket: {path: /}\n", ""),
+        (
+            "{name: far, address: 'far:1', webSocket: {host: far}}",
+            "transport: WebSocket\nwebSocket: {path: /}\n",
+            "",
+        ),
     ] {
         match check(connect, more) {
             Ok(_) => assert_eq!(expected, "", "{connect}"),
-            Err(error) => assert!(!expected.is_empty() && error.contains(expected), "{connect}: {error}"),
+            Err(error) => assert!(
+                !expected.is_empty() && error.contains(expected),
+                "{connect}: {error}"
+            ),
         }
     }
 }
@@ -49,7 +72,8 @@ fn what_is_no_exit_is_named_with_its_field() {
 fn an_exit_of_a_certificate_has_names() {
     let with = |names: &str| {
         let security = "security: {mode: Certificates, certificate: /c, key: /k, ca: /a}";
-        let connect = format!("connect: [{{name: far, address: 'far:1', certificateNames: [{names}]}}]");
+        let connect =
+            format!("connect: [{{name: far, address: 'far:1', certificateNames: [{names}]}}]");
         let text = format!("role: Entry\n{security}\n{connect}\n");
         Config::from_yaml(&text).map_err(|error| error.to_string())
     };
@@ -57,9 +81,18 @@ fn an_exit_of_a_certificate_has_names() {
     let many: Vec<_> = (0..33).map(|number| format!("n{number}")).collect();
     for (names, problem) in [
         ("", "connect[0].certificateNames: has 0 names"),
-        (&*many.join(", "), "connect[0].certificateNames: has 33 names"),
-        ("'a b'", "connect[0].certificateNames[0]: \"a b\" is not a name"),
-        ("a, a", "connect[0].certificateNames[1]: \"a\" is listed twice"),
+        (
+            &*many.join(", "),
+            "connect[0].certificateNames: has 33 names",
+        ),
+        (
+            "'a b'",
+            "connect[0].certificateNames[0]: \"a b\" is not a name",
+        ),
+        (
+            "a, a",
+            "connect[0].certificateNames[1]: \"a\" is listed twice",
+        ),
         ("'exit.example.com/*'", "ends in /*, which only a URI"),
         ("'*.example.com'", "is not a name"),
     ] {
@@ -85,5 +118,9 @@ fn identities_of_exits_are_reloaded_and_their_addresses_are_not() {
     let second = "- {name: near, address: 'near:1', certificateNames: [c]}\n";
     let elsewhere = with("b", "other:1", second);
     assert_eq!(running.needing_restart(&elsewhere), ["connect"]);
-    assert_eq!(running.reloaded(&elsewhere), fewer, "the identities of far are in force");
+    assert_eq!(
+        running.reloaded(&elsewhere),
+        fewer,
+        "the identities of far are in force"
+    );
 }

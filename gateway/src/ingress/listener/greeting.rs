@@ -364,7 +364,7 @@ mod tests {
     ) -> (Result<Heard, Rejection>, Duration) {
         let ingress_protocol = IngressProtocol {
             protocol,
-            target: target.map(Into::into),
+            targets: target.map(Into::into).into_iter().collect(),
             users: None,
             proxy: ProxyProtocol {
                 accept: accept.then_some(Accept::Required),
@@ -423,7 +423,7 @@ mod tests {
     async fn whom_a_proxy_header_names_is_known_of_a_client_that_is_rejected_too() {
         let ingress_protocol = IngressProtocol {
             protocol: Some(ProxyListen::Http),
-            target: None,
+            targets: Rc::default(),
             users: None,
             proxy: ProxyProtocol {
                 accept: Some(Accept::Required),
@@ -448,7 +448,7 @@ mod tests {
     async fn long_heads_are_bounded_and_keep_nobody_out() {
         let protocol = IngressProtocol {
             protocol: Some(ProxyListen::Http),
-            target: None,
+            targets: Rc::default(),
             users: None,
             proxy: ProxyProtocol::default(),
         };

@@ -143,7 +143,9 @@ impl<L: Link> Bridge<L> {
         };
         match asked {
             Ok(opened) => return Some((client, opened)),
-            Err(NoStream::Refused(refusal)) if client.has_next && is_failed_dial(refusal.reason) => {
+            Err(NoStream::Refused(refusal))
+                if client.has_next && is_failed_dial(refusal.reason) =>
+            {
                 refused(OpenEnd::Failed(refusal, client));
             }
             Err(NoStream::Refused(refusal)) => {

@@ -43,6 +43,13 @@ pub(super) fn build(
         rendered(config.to_yaml(), end)?,
     );
     let mut bytes = text.len();
+    if bytes > BYTES_MAX {
+        let problem = format!(
+            "the file has {bytes} bytes, at most {BYTES_MAX} fit into a ConfigMap: use fewer or wider rules, and fewer peers"
+        );
+        let field = String::new();
+        return rendered(Err(ConfigError::Field { field, problem }), end);
+    }
     let mut data = BTreeMap::from([(own.clone(), text)]);
     let peers = object.peers.iter().filter_map(JudgedPeer::of_any_mode);
     let peers: Vec<_> = peers.collect();

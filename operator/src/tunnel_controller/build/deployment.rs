@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
-use muxtunnel_crds::{ContainerName, Resources, Template};
+use muxtunnel_crds::{ContainerName, Template};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
 use super::service::carrier_port_names;
@@ -27,7 +27,7 @@ use crate::pods;
 use crate::settings::Settings;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
-use crate::tunnel_controller::validate::{SSH, ValidatedGateway, ValidatedObject};
+use crate::tunnel_controller::validate::{SSH, ValidatedGateway, ValidatedObject, resources_of};
 
 /// Number of old ReplicaSets without pods that are kept. The operator itself returns only to
 /// ReplicaSets with pods. The operator's cache contains all ReplicaSets.
@@ -219,13 +219,6 @@ fn init_containers(
     let wan = wan.map(|asked| (ContainerName::Wan, wan::container(asked, settings)));
     let containers = network.into_iter().chain(wan);
     containers.map(with_resources).collect()
-}
-
-/// The resources of the container `name` in the template.
-pub(super) fn resources_of(template: &Template, name: ContainerName) -> Option<&Resources> {
-    let mut containers = template.spec.as_ref()?.containers.iter();
-    let container = containers.find(|container| container.name == name)?;
-    container.resources.as_ref()
 }
 
 /// The resources of the container `name` beside the gateway's container. Without resources of its

@@ -12,9 +12,10 @@ use muxtunnel_gateway_config::{
     CARRIERS_DEFAULT, GatewayLimits, Memory, SESSIONS_DEFAULT, SESSIONS_MAX, WORKERS_MAX,
 };
 
-use super::deployment::resources_of;
 use super::{End, quantity};
-use crate::tunnel_controller::validate::{Replicas, ValidatedGateway, ValidatedObject};
+use crate::tunnel_controller::validate::{
+    Replicas, ValidatedGateway, ValidatedObject, resources_of,
+};
 
 /// Number of workers of a gateway without a CPU limit, if the entry or the exit has a memory limit.
 /// Also the assumed number for a gateway whose workers the operator does not know.

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
     SecurityContext, Volume, VolumeMount,
 };
 use muxtunnel_crds::{Backend, Scope};
-use muxtunnel_gateway_config::{ADMIN_PORT, BitRate, CARRIER_PORT};
+use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use crate::settings::Settings;
 use crate::tunnel_controller::validate::ValidatedWan;
@@ -86,7 +86,7 @@ fn args(wan: &ValidatedWan) -> Vec<String> {
         .chain([milliseconds(wan.delay_milliseconds)])
         .chain(optional("--jitter", jitter.map(milliseconds)))
         .chain(optional("--loss", loss(wan.loss_ppm)))
-        .chain(optional("--rate", wan.rate.map(rate)))
+        .chain(optional("--rate", wan.rate.map(|rate| rate.to_string())))
         .chain(scope)
         .chain(tail)
         .collect()
@@ -95,15 +95,6 @@ fn args(wan: &ValidatedWan) -> Vec<String> {
 /// muxwan's notation of a share: percent with four decimal places.
 fn loss(ppm: u32) -> Option<String> {
     (ppm > 0).then(|| format!("{}.{:04}%", ppm / 10_000, ppm % 10_000))
-}
-
-/// muxwan's notation of a rate: an integer with the largest unit of which the rate is a multiple.
-/// Fractions of 1 kbit/s are dropped.
-fn rate(rate: BitRate) -> String {
-    let units = [(1_000_000_000, "Gbit"), (1_000_000, "Mbit")];
-    let unit = units.iter().find(|(unit, _)| rate.0.is_multiple_of(*unit));
-    let (unit, name) = unit.unwrap_or(&(1000, "kbit"));
-    format!("{}{name}", rate.0 / unit)
 }
 
 fn startup_probe() -> Probe {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use muxtunnel_contract::defaults;
 use muxtunnel_crds::{
-    CarrierService, ClientsType, Gateway, HostPort, MuxExitSpec, ServiceSettings, Template,
+    CarrierService, ClientsType, ContainerName, Gateway, HostPort, MuxExitSpec, Resources,
+    ServiceSettings, Template,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{Cidr, CidrError};
@@ -118,6 +119,7 @@ pub(super) fn of(
 fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGateway, String> {
     let object = source.object;
     let asked = asked(object, end);
+    check_autoscaling(&asked, end)?;
     // Only one gateway knows all registrations at a rendezvous. The packets of a network need exactly
     // one gateway at each end.
     let replicas = match object.has_network() || object.rendezvous().is_some() {
@@ -154,6 +156,37 @@ fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGatewa
         carriers: carriers.map(|carriers| carriers.unwrap_or(CARRIERS_DEFAULT)),
         ssh: ssh.map(ValidatedSsh::of),
     })
+}
+
+/// The resources of the container `name` in the template.
+pub(in crate::tunnel_controller) fn resources_of(
+    template: &Template,
+    name: ContainerName,
+) -> Option<&Resources> {
+    let mut containers = template.spec.as_ref()?.containers.iter();
+    let container = containers.find(|container| container.name == name)?;
+    container.resources.as_ref()
+}
+
+/// The default CPU request is so small that the usage under any traffic is a multiple of the request.
+fn check_autoscaling(asked: &Gateway, end: End) -> Result<(), String> {
+    let template = asked.template.as_ref();
+    let resources = template.and_then(|template| resources_of(template, ContainerName::Gateway));
+    let has_cpu = resources.is_some_and(|resources| {
+        let amounts = [&resources.requests, &resources.limits];
+        amounts.iter().any(|amounts| amounts.contains_key("cpu"))
+    });
+    let sentence = || {
+        let end = end.component();
+        format!(
+            "autoscaling of the {end} gateways measures CPU time in percent of the request: set resources.requests.cpu of \
+             the container gateway in template.spec.containers"
+        )
+    };
+    match asked.autoscaling.is_some() && !has_cpu {
+        true => Err(sentence()),
+        false => Ok(()),
+    }
 }
 
 /// The fields of the pods of `end`.
