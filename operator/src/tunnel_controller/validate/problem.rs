@@ -22,7 +22,9 @@ fn of_ssh(object: &Object) -> Option<String> {
 }
 
 fn of_pods(object: &Object, settings: &Settings) -> Option<String> {
-    let mut metadata = object.ends().filter_map(|end| object.template(end)?.metadata.as_ref());
+    let mut metadata = object
+        .ends()
+        .filter_map(|end| object.template(end)?.metadata.as_ref());
     metadata.find_map(|metadata| settings.refused_key(metadata))
 }
 
