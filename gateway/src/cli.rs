@@ -26,8 +26,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use muxtunnel_gateway_config::{
-    Cidr, Config, Connect, GatewayLimits, LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, Leaf, ListenRule,
-    Pool, Role, Rule, STREAMS_DEFAULT, Transport,
+    LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, STREAMS_DEFAULT, Cidr, Config, Connect, ConnectRendezvous, GatewayKey, GatewayKeyError, GatewayLimits, KeyRole, ListenRule, MeetingPlace, Member, Pool, PublicKeys, Role, Rule, Security, Transport,
 };
 
 use crate::base::log::Format;
@@ -125,34 +124,26 @@ pub enum Task {
 #[derive(Debug, Args)]
 struct LeafArgs {
     /// Meet the peer at this rendezvous.
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        requires = "name",
-        requires = "secret_file"
-    )]
+    #[arg(long, value_name = "HOST:PORT", requires = "rendezvous_key")]
     rendezvous: Option<String>,
-    /// The name of the exit at the rendezvous.
-    #[arg(long, requires = "rendezvous")]
-    name: Option<String>,
-    /// The file with the secret of the name for this role: at least 16 bytes.
-    #[arg(long, value_name = "FILE", requires = "rendezvous")]
-    secret_file: Option<String>,
+    /// The public key of the rendezvous, mtr1... (repeatable while the rendezvous changes its key).
+    #[arg(long, value_name = "KEY", requires = "rendezvous")]
+    rendezvous_key: Vec<String>,
 }
 
 impl LeafArgs {
-    /// The rendezvous in `connect`.
-    fn meeting(&self) -> Option<Connect> {
-        self.rendezvous.clone().map(|address| Connect {
-            name: "exit".to_owned(),
-            address: Some(address),
-            ..Connect::default()
-        })
-    }
-
-    fn leaf(&self) -> Option<Leaf> {
-        let (name, secret_file) = (self.name.clone()?, self.secret_file.clone()?);
-        Some(Leaf { name, secret_file })
+    /// The address and the keys of the rendezvous.
+    ///
+    /// # Errors
+    /// A key is not that of a rendezvous.
+    fn place(self) -> Result<Option<(String, Vec<GatewayKey>)>, String> {
+        let Some(address) = self.rendezvous else {
+            return Ok(None);
+        };
+        let key = |text: &String| GatewayKey::of_role(text, KeyRole::Rendezvous);
+        let keys = self.rendezvous_key.iter().map(key).collect::<Result<_, _>>();
+        let keys = keys.map_err(|error| format!("--rendezvous-key: {error}"))?;
+        Ok(Some((address, keys)))
     }
 }
 
@@ -166,10 +157,18 @@ struct RendezvousArgs {
     /// gateway reads no header from other addresses.
     #[arg(long, value_name = "CIDR")]
     trusted_proxy: Vec<Cidr>,
-    /// The file with the secrets of all names: one line NAME EXIT-SECRET ENTRY-SECRET for each
-    /// name.
+    /// The private key of the rendezvous, as `muxgate keygen` writes it. Repeatable once, the newest
+    /// key last, while the members change to the newer key.
+    #[arg(long = "key", value_name = "FILE", required = true)]
+    keys: Vec<PathBuf>,
+    /// The public key of a gateway that may meet others here: mtx1... of an exit, mte1... of an entry
+    /// (repeatable).
+    #[arg(long, value_name = "KEY", required_unless_present = "members")]
+    member: Vec<String>,
+    /// A file with further members, one line `[expirationTime="TIME"] KEY [NAME]` for each key. If the
+    /// file changes, the registrations of the exits that it no longer has end.
     #[arg(long, value_name = "FILE")]
-    secrets: String,
+    members: Option<PathBuf>,
     /// Serve /healthz, /readyz, /metrics and /status on this address.
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<String>,
@@ -397,8 +396,7 @@ impl Cli {
                     trusted_proxies: args.trusted_proxy,
                     transport: transport(typed, web_socket.is_some()),
                     web_socket,
-                    rendezvous: args.leaf.leaf(),
-                    connect: args.leaf.meeting().into_iter().collect(),
+                    rendezvous: args.leaf.place()?.map(registration).into_iter().collect(),
                     allow: args.allow,
                     deny: args.deny,
                     nat64_prefixes: args.nat64_prefix,
@@ -424,7 +422,8 @@ impl Cli {
                     command,
                     ..Connect::default()
                 });
-                if let Some(mut exit) = command.or_else(|| args.leaf.meeting()) {
+                let visited = args.leaf.place()?.map(visited);
+                if let Some(mut exit) = command.or(visited) {
                     address::identify(&mut exit, &peers, &base.security)?;
                     connect.push(exit);
                 }
@@ -434,7 +433,6 @@ impl Cli {
                     proxies: listeners.proxies,
                     packet_bytes: args.packet_bytes,
                     pool: args.carriers,
-                    rendezvous: args.leaf.leaf(),
                     connect,
                     transport: transport(typed, web_socket.is_some()),
                     web_socket,
@@ -444,7 +442,13 @@ impl Cli {
             Command::Rendezvous(args) => Source::Flags(Box::new(Config {
                 listen: Some(args.listen),
                 trusted_proxies: args.trusted_proxy,
-                secrets_file: Some(args.secrets),
+                security: Security::PublicKeys(PublicKeys {
+                    private_key_files: args.keys,
+                    peers: Vec::new(),
+                    peers_file: args.members,
+                    places: Vec::new(),
+                }),
+                members: members(&args.member)?,
                 admin: args.admin,
                 admin_hosts: args.admin_host,
                 workers: args.workers,
@@ -454,6 +458,43 @@ impl Cli {
             })),
         }))
     }
+}
+
+/// The rendezvous where an exit waits.
+fn registration((address, public_keys): (String, Vec<GatewayKey>)) -> MeetingPlace {
+    MeetingPlace {
+        name: "rendezvous".to_owned(),
+        address,
+        public_keys,
+    }
+}
+
+/// The exit at a rendezvous.
+fn visited((address, public_keys): (String, Vec<GatewayKey>)) -> Connect {
+    Connect {
+        name: "exit".to_owned(),
+        rendezvous: Some(ConnectRendezvous {
+            address,
+            public_keys,
+        }),
+        ..Connect::default()
+    }
+}
+
+/// The members with these keys.
+///
+/// # Errors
+/// A text is not a key.
+fn members(keys: &[String]) -> Result<Vec<Member>, String> {
+    let member = |text: &String| {
+        let key = text.parse();
+        let key = key.map_err(|error: GatewayKeyError| format!("--member: {error}"))?;
+        Ok(Member {
+            public_keys: vec![key],
+            ..Member::default()
+        })
+    };
+    keys.iter().map(member).collect()
 }
 
 /// The transport of the flag `typed`. `upgrades`: whether the address is that of a WebSocket.

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use muxtunnel_crds::Endpoint;
-use muxtunnel_gateway_config::{GatewayKey, KeyRole, Peer as GatewayPeer, check_peers};
+use muxtunnel_gateway_config::{GatewayKey, KeyRole, Peer as GatewayPeer, PeerList, check_peers};
 use serde::Serialize;
 
 use super::{PeerView, Wanted, exit, in_seconds, reverse_ports, reverse_ports_text};
@@ -74,7 +74,7 @@ fn keys(texts: &[String]) -> Result<Vec<GatewayKey>, String> {
         public_keys: keys.clone(),
         ..GatewayPeer::default()
     };
-    let checked = check_peers(&[peer], KeyRole::Entry, &[]);
+    let checked = check_peers(&[peer], PeerList::Entries, &[]);
     checked.map_err(|found| format!("--key: {} {}", found.field, found.problem))?;
     Ok(keys)
 }

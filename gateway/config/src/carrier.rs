@@ -64,8 +64,6 @@ pub(crate) fn check_command(config: &Config, exit: usize) -> Result<(), ConfigEr
         "has a zero byte".to_owned()
     } else if config.connect.len() > 1 {
         "is the only way to an exit: remove the other exits".to_owned()
-    } else if config.rendezvous.is_some() {
-        "is not supported with a rendezvous: remove the field".to_owned()
     } else {
         return Ok(());
     };
@@ -93,7 +91,7 @@ mod tests {
         for rest in [
             "role: Entry\n",
             "role: Entry\nprotocol: QUIC\n",
-            "role: Exit\nrendezvous: {name: a, secretFile: /a}\n",
+            "role: Exit\nlisten: 0.0.0.0:1\n",
         ] {
             let error = Config::from_yaml(&format!(
                 "security: {{mode: None}}\n{rest}connect: [{{name: far, command: [sh, -c, id]}}]\n"

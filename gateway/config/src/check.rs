@@ -157,7 +157,7 @@ impl Config {
                     ));
                 }
             }
-            Role::Exit if self.rendezvous.is_some() => {
+            Role::Exit if !self.rendezvous.is_empty() => {
                 if self.listen.is_some() {
                     let problem = "an exit behind a rendezvous does not listen for carriers: remove the field";
                     return Err(ConfigError::field("listen", problem));

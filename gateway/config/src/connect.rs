@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::carrier::{check_command, check_connect};
-use crate::check::check_host_port;
 use crate::gateway_key::GatewayKey;
-use crate::peers::{Peer, check_certificate_peers, check_peers};
-use crate::{Config, ConfigError, KeyRole, Role, Security, UNIX_PREFIX};
+use crate::peers::{Peer, PeerList, check_certificate_peers, check_peers};
+use crate::rendezvous::{self, ConnectRendezvous};
+use crate::{Config, ConfigError, Role, Security, UNIX_PREFIX};
 
 /// Maximum number of exits in `connect`.
 pub const CONNECT_MAX: usize = 16;
@@ -17,7 +17,7 @@ pub const ORDER_MAX: u8 = 100;
 /// Maximum length of [`Connect::name`], in characters.
 pub const CONNECT_NAME_LENGTH_MAX: usize = 15;
 
-/// One exit of an entry, or the rendezvous of an exit.
+/// One exit of an entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Connect {
@@ -29,7 +29,7 @@ pub struct Connect {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub order: u8,
     /// `host:port` or `unix:/path` of the exit's carrier listener. The host may have several
-    /// addresses, each of which is an exit. With `rendezvous`: `host:port` of the rendezvous.
+    /// addresses, each of which is an exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// Instead of `address`: a program and its arguments, at most
@@ -38,6 +38,9 @@ pub struct Connect {
     /// exit. The entry then has no other exit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
+    /// Instead of `address`: the exit waits at a rendezvous. Only mode PublicKeys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendezvous: Option<ConnectRendezvous>,
     /// Mode PublicKeys: the exit's keys, 1..=[`PEER_KEYS_MAX`](crate::PEER_KEYS_MAX).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub public_keys: Vec<GatewayKey>,
@@ -76,6 +79,14 @@ impl Connect {
         }
     }
 
+    /// The address that the entry dials: that of the exit or of its rendezvous. `None`: the exit has
+    /// a command.
+    #[must_use]
+    pub fn dialled(&self) -> Option<&str> {
+        let rendezvous = self.rendezvous.as_ref().map(|place| &place.address);
+        self.address.as_ref().or(rendezvous).map(String::as_str)
+    }
+
     /// Whether the exit is a Unix socket.
     pub(crate) fn is_unix(&self) -> bool {
         let address = self.address.as_deref();
@@ -87,6 +98,10 @@ impl Connect {
         Self {
             public_keys: Vec::new(),
             certificate_names: Vec::new(),
+            rendezvous: self.rendezvous.as_ref().map(|place| ConnectRendezvous {
+                public_keys: Vec::new(),
+                ..place.clone()
+            }),
             ..self.clone()
         }
     }
@@ -97,11 +112,11 @@ pub(crate) fn has_unix(config: &Config) -> bool {
     config.connect.iter().any(Connect::is_unix)
 }
 
-/// Whether `connect` names the host of every exit. A Unix socket and a command have no host, and the
-/// host of a rendezvous is not that of the exit.
+/// Whether `connect` names the host of every exit. A Unix socket, a command and an exit at a
+/// rendezvous have no host.
 pub(crate) fn has_hosts(config: &Config) -> bool {
     let has = |exit: &Connect| exit.address.is_some() && !exit.is_unix();
-    config.rendezvous.is_none() && config.connect.iter().all(has)
+    config.connect.iter().all(has)
 }
 
 /// The exits without their identities: the part that needs a restart.
@@ -111,15 +126,30 @@ pub(crate) fn without_identities(exits: &[Connect]) -> Vec<Connect> {
 
 /// The exits of `running` with the identities of the exits of the same names in `new`.
 pub(crate) fn with_identities_of(running: &[Connect], new: &[Connect]) -> Vec<Connect> {
-    let with = |exit: &Connect| match new.iter().find(|new| new.name == exit.name) {
-        Some(new) => Connect {
-            public_keys: new.public_keys.clone(),
-            certificate_names: new.certificate_names.clone(),
-            ..exit.clone()
-        },
-        None => exit.clone(),
+    let take = |exit: &mut Connect, new: &Connect| {
+        exit.public_keys.clone_from(&new.public_keys);
+        exit.certificate_names.clone_from(&new.certificate_names);
+        if let (Some(place), Some(new)) = (&mut exit.rendezvous, &new.rendezvous) {
+            place.public_keys.clone_from(&new.public_keys);
+        }
     };
-    running.iter().map(with).collect()
+    with_keys_of(running, new, take, |exit| &exit.name)
+}
+
+/// The elements of `running`, after `take` has changed each by the element of the same name in `new`.
+pub(crate) fn with_keys_of<T: Clone>(
+    running: &[T],
+    new: &[T],
+    take: impl Fn(&mut T, &T),
+    name: impl Fn(&T) -> &String,
+) -> Vec<T> {
+    let mut running = running.to_vec();
+    for element in &mut running {
+        if let Some(new) = new.iter().find(|new| name(new) == name(element)) {
+            take(element, new);
+        }
+    }
+    running
 }
 
 /// Checks `connect` of each role.
@@ -129,18 +159,9 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         (Role::Entry, 0) => {
             "an entry needs its exits: list the name and the address (HOST:PORT) of each".to_owned()
         }
-        (Role::Exit, 0) if config.rendezvous.is_some() => {
-            "a leaf needs the name and the address (HOST:PORT) of its rendezvous".to_owned()
-        }
         (Role::Exit | Role::Rendezvous, 0) => return Ok(()),
-        (Role::Rendezvous, _) => {
-            "a gateway with the field listen dials no carriers: remove the field".to_owned()
-        }
-        (Role::Exit, _) if config.rendezvous.is_none() => {
-            "a gateway with the field listen dials no carriers: remove the field".to_owned()
-        }
-        (_, count) if config.rendezvous.is_some() && count > 1 => {
-            "a leaf connects to only one rendezvous: list one address".to_owned()
+        (Role::Exit | Role::Rendezvous, _) => {
+            "only an entry dials carriers: remove the field".to_owned()
         }
         (_, count) if count > CONNECT_MAX => {
             format!("has {count} exits: at most {CONNECT_MAX} are allowed")
@@ -155,30 +176,25 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
     for (index, exit) in config.connect.iter().enumerate() {
         let at = |field: &str| format!("connect[{index}].{field}");
         let wrong = |field: &str, problem: String| Err(ConfigError::field(at(field), problem));
-        if !is_name(&exit.name) {
-            let problem = format!(
-                "{:?} is not a name: expected 1 to {CONNECT_NAME_LENGTH_MAX} lower-case letters, digits and -, and a \
-                 letter first",
-                exit.name
-            );
+        if let Err(problem) = check_name(&mut names, &exit.name) {
             return wrong("name", problem);
-        }
-        if !names.insert(&exit.name) {
-            return wrong("name", format!("{:?} is used twice", exit.name));
         }
         if exit.order > ORDER_MAX {
             return wrong("order", format!("must be from 0 to {ORDER_MAX}"));
         }
         check_command(config, index)?;
         match &exit.address {
+            Some(_) if exit.rendezvous.is_some() => {
+                return wrong("address", "an exit has an address or a rendezvous".to_owned());
+            }
             Some(_) if !exit.command.is_empty() => {
                 return wrong("address", "an exit has an address or a command".to_owned());
             }
-            Some(address) if config.rendezvous.is_some() => {
-                check_host_port(&at("address"), address)?;
+            None if exit.rendezvous.is_some() && !exit.command.is_empty() => {
+                return wrong("command", "an exit has a rendezvous or a command".to_owned());
             }
             Some(address) => check_connect(&at("address"), address)?,
-            None if exit.command.is_empty() => {
+            None if exit.command.is_empty() && exit.rendezvous.is_none() => {
                 return wrong(
                     "address",
                     "is missing: write HOST:PORT of the exit".to_owned(),
@@ -204,6 +220,20 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
     check_identities(config)
 }
 
+/// Checks a name, and that `names`, to which the function adds it, does not have it.
+pub(crate) fn check_name<'a>(names: &mut BTreeSet<&'a str>, name: &'a str) -> Result<(), String> {
+    if !is_name(name) {
+        return Err(format!(
+            "{name:?} is not a name: expected 1 to {CONNECT_NAME_LENGTH_MAX} lower-case letters, digits and -, and a \
+             letter first"
+        ));
+    }
+    match names.insert(name) {
+        true => Ok(()),
+        false => Err(format!("{name:?} is used twice")),
+    }
+}
+
 /// A name that a Service port may have, and that is not the text of a key.
 fn is_name(name: &str) -> bool {
     let may = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -217,7 +247,7 @@ fn is_name(name: &str) -> bool {
 fn check_identities(config: &Config) -> Result<(), ConfigError> {
     let checked = match (&config.security, config.role) {
         (Security::PublicKeys(keys), Role::Entry) if keys.peers_file.is_none() => {
-            check_peers(&peers(config), KeyRole::Exit, &[])
+            check_peers(&peers(config), PeerList::Exits, &[])
         }
         (Security::Certificates(_), Role::Entry) => check_certificate_peers(&peers(config), true),
         _ => {
@@ -260,14 +290,16 @@ impl Config {
         (!exit.command.is_empty()).then_some(&*exit.command)
     }
 
-    /// The security of carriers. Its peers are those that may be the other end of a carrier: at an
-    /// entry, the exits of `connect`.
+    /// The security with all other gateways that this gateway accepts: at an entry, the exits of
+    /// `connect`; at a rendezvous, its members; at a leaf, its rendezvous, too.
     #[must_use]
     pub fn trusted(&self) -> Security {
-        match self.role {
+        let security = match self.role {
             Role::Entry => self.security.with_peers(peers(self)),
-            Role::Exit | Role::Rendezvous => self.security.clone(),
-        }
+            Role::Rendezvous => self.security.with_peers(rendezvous::members(self)),
+            Role::Exit => self.security.clone(),
+        };
+        security.with_places(rendezvous::places(self))
     }
 }
 

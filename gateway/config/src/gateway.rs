@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::{
-    Cidr, Config, ConfigError, CongestionControl, Connect, ListenRule, Listener, Memory, Network,
-    Policy, Pool, Protocol, Role, SESSIONS_DEFAULT, Security, Timeouts, Transport, WebSocket,
+    Cidr, Config, ConfigError, CongestionControl, Connect, ListenRule, Listener, MeetingPlace, Memory,
+    Network, Policy, Pool, Protocol, Role, SESSIONS_DEFAULT, Security, Timeouts, Transport, WebSocket,
 };
 
 /// The static configuration of a gateway, with the fields of its role only. A change needs a
@@ -68,8 +68,8 @@ pub enum Arrivals {
     Any(String),
     /// The process's standard input and output are its only carrier.
     Stdio,
-    /// Registers at the rendezvous with this `host:port`.
-    Rendezvous(String),
+    /// Registers at each rendezvous.
+    Rendezvous(Vec<MeetingPlace>),
 }
 
 /// The static configuration of a rendezvous.
@@ -145,11 +145,6 @@ impl Config {
     /// A field that the role needs is missing. [`Self::check`] reports the same error.
     pub fn gateway(&self) -> Result<Gateway, ConfigError> {
         let missing = |field| ConfigError::field(field, "is missing");
-        let meeting = || {
-            let exit = self.connect.first();
-            let address = exit.and_then(|exit| exit.address.clone());
-            address.ok_or_else(|| missing("connect"))
-        };
         let listen = || self.listen.clone().ok_or_else(|| missing("listen"));
         let web_socket = self.web_socket.clone();
         let carriers_max = self.limits.carriers;
@@ -164,8 +159,8 @@ impl Config {
             }),
             Role::Exit => Gateway::Exit(Exit {
                 session: self.session(),
-                arrivals: if self.rendezvous.is_some() {
-                    Arrivals::Rendezvous(meeting()?)
+                arrivals: if !self.rendezvous.is_empty() {
+                    Arrivals::Rendezvous(self.rendezvous.clone())
                 } else if self.is_stdio() {
                     Arrivals::Stdio
                 } else {
@@ -280,9 +275,6 @@ mod tests {
             arrivals("listen: 0.0.0.0:64000\ntransport: KCP\n"),
             (kcp, true)
         );
-        let visited = "connect:\n- name: far\n  address: middle:1\nrendezvous: {name: site, secretFile: /secret}\n";
-        let rendezvous = Arrivals::Rendezvous("middle:1".to_owned());
-        assert_eq!(arrivals(visited), (rendezvous, true));
     }
 
     #[test]

@@ -13,6 +13,8 @@ use bech32::primitives::decode::CheckedHrpstring;
 use bech32::{Bech32m, Hrp};
 use serde::{Deserialize, Serialize};
 
+use crate::Role;
+
 /// Length of the text of a key, in characters.
 pub const KEY_TEXT_LENGTH: usize = 63;
 /// Length of a key, in bytes.
@@ -37,6 +39,16 @@ pub enum KeyRole {
 impl KeyRole {
     /// Every role.
     pub const ALL: [Self; 3] = [Self::Entry, Self::Exit, Self::Rendezvous];
+
+    /// The role of the keys of a gateway of `role`.
+    #[must_use]
+    pub const fn of(role: Role) -> Self {
+        match role {
+            Role::Entry => Self::Entry,
+            Role::Exit => Self::Exit,
+            Role::Rendezvous => Self::Rendezvous,
+        }
+    }
 
     /// The part of the text before the separator `1`.
     #[must_use]

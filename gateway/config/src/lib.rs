@@ -60,8 +60,8 @@ pub use network::{
     Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_pool,
 };
 pub use peers::{
-    ExpirationTime, PEER_KEYS_MAX, PEER_NAMES_MAX, PEER_RULES_MAX, PEERS_MAX, Peer, PeerProblem,
-    PeerRules, check_certificate_peers, check_peers, parse_peers, readable_peers,
+    ExpirationTime, PEER_KEYS_MAX, PEER_NAMES_MAX, PEER_RULES_MAX, PEERS_MAX, Peer, PeerList,
+    PeerProblem, PeerRules, check_certificate_peers, check_peers, parse_peers, readable_peers,
 };
 pub use policy::{
     Cidr, CidrError, HostPattern, NAT64_PREFIXES_MAX, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports,
@@ -73,9 +73,9 @@ pub use protocol::{Capabilities, Protocol};
 pub use proxies::{Auth, PROXIES_MAX, ProxyListen, ProxyListener};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
 pub use proxy_protocol::{Accept, ProxyProtocol, Send};
-pub use public_keys::{OWN_KEYS_MAX, PublicKeys, key_roles};
+pub use public_keys::{OWN_KEYS_MAX, PublicKeys};
 pub use rate::{BitRate, BitRateError};
-pub use rendezvous::Leaf;
+pub use rendezvous::{ConnectRendezvous, MeetingPlace, Member, RENDEZVOUS_MAX};
 pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};
 pub use security::{Certificates, Security};
 pub use server_tls::ServerTls;
@@ -138,8 +138,8 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DR
 ///
 /// A running gateway applies changes of `forwards`, `reverseForwards`, `proxies`, `allow`, `deny`,
 /// `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `trustedProxies`, `timeouts`,
-/// `memory.sessions`, `security.peers`, and of the keys and names of the exits in `connect`. A change
-/// of any other field needs a restart.
+/// `memory.sessions`, `security.peers`, `members`, and of the keys and names in `connect` and
+/// `rendezvous`. A change of any other field needs a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -172,8 +172,7 @@ pub struct Config {
         skip_serializing_if = "is_liveness_default"
     )]
     pub liveness_seconds: u32,
-    /// Entry: its exits, 1..=[`CONNECT_MAX`]. An entry or exit with `rendezvous`: the rendezvous.
-    /// Otherwise an exit does not set this field.
+    /// Entry: its exits, 1..=[`CONNECT_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connect: Vec<Connect>,
     /// The proxy for connections to `connect`. By default, WebSocket carriers use the proxy of the
@@ -192,14 +191,14 @@ pub struct Config {
     /// header from other addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<Cidr>,
-    /// Entry or exit: the name under which both meet at the rendezvous, and the secret. `connect`
-    /// is then the address of the rendezvous.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rendezvous: Option<Leaf>,
-    /// Rendezvous: the file with the secrets of all names, one line `NAME EXIT-SECRET ENTRY-SECRET`
-    /// for each name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secrets_file: Option<String>,
+    /// Exit: instead of `listen`, the rendezvous where the exit waits for entries, at most
+    /// [`RENDEZVOUS_MAX`]. Only mode PublicKeys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rendezvous: Vec<MeetingPlace>,
+    /// Rendezvous: the accepted leaves, 0..=[`PEERS_MAX`] together with those of
+    /// `security.peersFile`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
     /// Exit with a protocol other than SSH: a second listener for SSH carriers, with the same
     /// policy and limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -436,6 +435,8 @@ impl Config {
             },
             security: self.security.with_peers_of(&new.security),
             connect: connect::with_identities_of(&self.connect, &new.connect),
+            rendezvous: rendezvous::with_keys(&self.rendezvous, &new.rendezvous),
+            members: new.members.clone(),
             ..self.clone()
         }
     }
@@ -478,6 +479,8 @@ impl Config {
             },
             security: self.security.without_peers(),
             connect: connect::without_identities(&self.connect),
+            rendezvous: rendezvous::without_keys(&self.rendezvous),
+            members: Vec::new(),
             ..self.clone()
         }
     }

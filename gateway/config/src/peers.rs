@@ -63,6 +63,61 @@ pub struct Peer {
     pub deny: Vec<Rule>,
 }
 
+/// A list of peers, which determines the roles of their keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerList {
+    /// The exits of an entry.
+    Exits,
+    /// The entries of an exit.
+    Entries,
+    /// The members of a rendezvous: entries and exits.
+    Members,
+    /// The rendezvous of a leaf.
+    Places,
+}
+
+impl PeerList {
+    /// The list of a gateway of `role`.
+    #[must_use]
+    pub const fn of(role: Role) -> Self {
+        match role {
+            Role::Entry => Self::Exits,
+            Role::Exit => Self::Entries,
+            Role::Rendezvous => Self::Members,
+        }
+    }
+
+    /// The roles that the keys may have.
+    #[must_use]
+    pub const fn roles(self) -> &'static [KeyRole] {
+        match self {
+            Self::Exits => &[KeyRole::Exit],
+            Self::Entries => &[KeyRole::Entry],
+            Self::Members => &[KeyRole::Entry, KeyRole::Exit],
+            Self::Places => &[KeyRole::Rendezvous],
+        }
+    }
+
+    /// Whether the gateway dials the peers.
+    #[must_use]
+    pub const fn is_dialled(self) -> bool {
+        matches!(self, Self::Exits | Self::Places)
+    }
+
+    fn check(self, key: GatewayKey) -> Result<(), String> {
+        let role = key.role();
+        match self.roles() {
+            [one] => key.has_role(*one).map(drop).map_err(|error| error.to_string()),
+            roles if roles.contains(&role) => Ok(()),
+            _ => Err(format!(
+                "the key of {} ({}1...), but a member is an entry (mte1...) or an exit (mtx1...)",
+                role.noun(),
+                role.prefix()
+            )),
+        }
+    }
+}
+
 /// The rules that apply to one peer, in addition to the rules of the exit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PeerRules<'a> {
@@ -73,7 +128,7 @@ pub struct PeerRules<'a> {
 }
 
 /// Reads a value that must not be null, because a peer without an expiration time never expires.
-fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExpirationTime>, D::Error> {
+pub(crate) fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExpirationTime>, D::Error> {
     ExpirationTime::deserialize(deserializer).map(Some)
 }
 
@@ -178,14 +233,14 @@ pub struct PeerProblem {
     pub problem: String,
 }
 
-/// Checks the peers of mode PublicKeys, whose keys have the role `role`. `own`: the bytes of the
-/// gateway's own keys that are known.
+/// Checks the peers of `list` in mode PublicKeys. `own`: the bytes of the gateway's own keys that are
+/// known.
 ///
 /// # Errors
 /// The first problem.
 pub fn check_peers(
     peers: &[Peer],
-    role: KeyRole,
+    list: PeerList,
     own: &[[u8; KEY_BYTES]],
 ) -> Result<(), PeerProblem> {
     let mut keys = BTreeSet::new();
@@ -197,17 +252,15 @@ pub fn check_peers(
         let mut of_peer = BTreeSet::new();
         for (at, key) in peer.public_keys.iter().enumerate() {
             let wrong = |problem: String| (format!("publicKeys[{at}]"), problem);
-            let key = key
-                .has_role(role)
-                .map_err(|error| wrong(error.to_string()))?;
+            list.check(*key).map_err(wrong)?;
             if own.contains(key.bytes()) {
                 return Err(wrong(format!(
                     "{key} is this gateway's own key: enter the key of the other end, and give each gateway a key of \
                      its own"
                 )));
             }
-            // Several exits of an entry may be addresses of one gateway.
-            let is_elsewhere = !keys.insert(*key.bytes()) && role != KeyRole::Exit;
+            // Several addresses may lead to one gateway.
+            let is_elsewhere = !keys.insert(*key.bytes()) && !list.is_dialled();
             if is_elsewhere || !of_peer.insert(*key.bytes()) {
                 return Err(wrong(format!("{key} is listed twice: remove one of both")));
             }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::carrier::is_unix;
-use crate::{Config, ConfigError, Proxy, Security, connect};
+use crate::{Config, ConfigError, Proxy, Security, connect, rendezvous};
 
 /// The mux protocol of carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP. HTTP2 and
 /// HTTP3: a CONNECT request for each stream. HBONE: the tunnel protocol of Istio's proxies. JMUX: the
@@ -250,7 +250,7 @@ fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
         ("proxy", "a proxy connects to TCP ports only")
     } else if config.command().is_some() {
         ("connect[0].command", "a command cannot carry datagrams")
-    } else if config.rendezvous.is_some() {
+    } else if rendezvous::has_leaf(config) {
         ("rendezvous", "a rendezvous joins TCP connections only")
     } else if !config.trusted_proxies.is_empty() {
         ("trustedProxies", "datagrams have no PROXY header")
@@ -427,10 +427,7 @@ mod tests {
                 "trustedProxies",
             ),
             (
-                format!("{entry}rendezvous: {{name: site, secretFile: /secret}}\n").replace(
-                    "- {name: near, address: 'near:2', certificateNames: [p]}\n",
-                    "",
-                ),
+                entry.replace("address: 'near:2'", "rendezvous: {address: 'near:2'}"),
                 "rendezvous",
             ),
         ] {

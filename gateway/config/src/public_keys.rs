@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::gateway_key::{GatewayKey, KeyRole};
-use crate::peers::{Peer, begins_like_a_key, check_peers, check_rules_of_peers, problem_in_file};
-use crate::{Config, ConfigError, Role, Security};
+use crate::peers::{
+    Peer, PeerList, begins_like_a_key, check_peers, check_rules_of_peers, problem_in_file,
+};
+use crate::{Config, ConfigError, Security};
 
 /// Maximum number of keys of a gateway.
 pub const OWN_KEYS_MAX: usize = 2;
@@ -21,24 +23,18 @@ pub struct PublicKeys {
     pub private_key_files: Vec<PathBuf>,
     /// Exit: the accepted peers, 0..=[`PEERS_MAX`](crate::PEERS_MAX) together with those of
     /// `peers_file`. An exit without a peer accepts no carrier. The peers of an entry are its exits,
-    /// which have their keys in `connect`.
+    /// which have their keys in `connect`. The peers of a rendezvous are its `members`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Peer>,
-    /// A file with further peers, one line `[OPTION...] KEY [NAME]` for each peer. At an entry, the
+    /// A file with further peers or members, one line `[OPTION...] KEY [NAME]` for each. At an entry, the
     /// file has the keys of its exits in place of `connect[].publicKeys`. The names are those in
     /// `connect`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peers_file: Option<PathBuf>,
-}
-
-/// The role of a gateway as the owner of a key, and the role of its peers.
-#[must_use]
-pub const fn key_roles(role: Role) -> (KeyRole, KeyRole) {
-    match role {
-        Role::Entry => (KeyRole::Entry, KeyRole::Exit),
-        Role::Exit => (KeyRole::Exit, KeyRole::Entry),
-        Role::Rendezvous => (KeyRole::Rendezvous, KeyRole::Exit),
-    }
+    /// The rendezvous of a leaf, which [`Config::trusted`] adds. `connect` and `rendezvous` have
+    /// their keys.
+    #[serde(skip)]
+    pub places: Vec<Peer>,
 }
 
 impl PublicKeys {
@@ -54,21 +50,16 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let Security::PublicKeys(keys) = &config.security else {
         return Ok(());
     };
-    if config.role == Role::Rendezvous {
-        let problem =
-            "a rendezvous does not see the security of the carriers that it joins: use mode None";
-        return Err(ConfigError::field("security.mode", problem));
-    }
-    let (_, peers) = key_roles(config.role);
+    let list = PeerList::of(config.role);
     let files = &keys.private_key_files;
     if !(1..=OWN_KEYS_MAX).contains(&files.len()) {
         let count = files.len();
         let problem = format!("has {count} files, but a gateway has 1 or {OWN_KEYS_MAX} keys");
         return Err(ConfigError::field("security.privateKeyFiles", problem));
     }
-    check_peers(&keys.peers, peers, &[]).map_err(problem_in_file)?;
+    check_peers(&keys.peers, list, &[]).map_err(problem_in_file)?;
     check_rules_of_peers(config.role, &keys.peers)?;
-    check_rules(config, keys, peers)
+    check_rules(config, keys, list.roles()[0])
 }
 
 /// Refuses rules whose key never is the identity of a peer. Such a rule would never apply, so a rule

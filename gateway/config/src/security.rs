@@ -109,6 +109,14 @@ impl Security {
         }
     }
 
+    /// The security with the rendezvous of a leaf, if the mode has them.
+    pub(crate) fn with_places(self, places: Vec<Peer>) -> Self {
+        match self {
+            Self::PublicKeys(keys) => Self::PublicKeys(PublicKeys { places, ..keys }),
+            other => other,
+        }
+    }
+
     /// The security with the peers of `other`, if both have the same mode.
     pub(crate) fn with_peers_of(&self, other: &Self) -> Self {
         match (self, other) {
@@ -119,9 +127,14 @@ impl Security {
     }
 
     pub(crate) fn check(&self, role: Role) -> Result<(), ConfigError> {
-        if role == Role::Entry && !self.peers().is_empty() {
-            let problem = "is only for an exit: write the identities of each exit into connect[].publicKeys or \
-                           connect[].certificateNames";
+        if role != Role::Exit && !self.peers().is_empty() {
+            let problem = match role {
+                Role::Rendezvous => "is only for an exit: write the gateways into members",
+                _ => {
+                    "is only for an exit: write the identities of each exit into connect[].publicKeys or \
+                     connect[].certificateNames"
+                }
+            };
             return Err(ConfigError::field("security.peers", problem));
         }
         let Self::Certificates(Certificates { peers, .. }) = self else {

@@ -199,8 +199,6 @@ pub enum FileUse {
     /// Keys and lists of users for the SSH listener of an exit.
     #[serde(rename = "SSH")]
     Ssh,
-    /// Secrets for a rendezvous.
-    Rendezvous,
     /// Users of a forward.
     Users,
     /// The system's resolver.
@@ -218,7 +216,6 @@ impl FileUse {
             Self::Configuration => "Configuration",
             Self::Credentials => "Credentials",
             Self::Ssh => "SSH",
-            Self::Rendezvous => "Rendezvous",
             Self::Users => "Users",
             Self::Resolver => "Resolver",
             Self::Other => "Other",

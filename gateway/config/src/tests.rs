@@ -917,32 +917,88 @@ fn what_cannot_listen_for_its_peer_says_so() {
     }
 }
 
+/// The text of a key.
+fn key(role: KeyRole, byte: u8) -> String {
+    key_text(role, &[byte; 32])
+}
+
+const KEYS: &str = "security: {mode: PublicKeys, privateKeyFiles: [/k]}\n";
+
+/// An entry, an exit and their rendezvous.
+fn meeting() -> [String; 3] {
+    let at = format!("address: 'meet:443', publicKeys: [{}]", key(KeyRole::Rendezvous, 7));
+    let (near, far) = (key(KeyRole::Entry, 7), key(KeyRole::Exit, 7));
+    let web = "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
+    [
+        format!(
+            "role: Entry\n{KEYS}connect: [{{name: far, rendezvous: {{{at}}}, publicKeys: [{far}]}}]\n{web}"
+        ),
+        format!("role: Exit\n{KEYS}rendezvous: [{{name: meet, {at}}}]\n"),
+        format!(
+            "role: Rendezvous\n{KEYS}listen: 0.0.0.0:1\nmembers: [{{name: near, publicKeys: [{near}]}}, {{publicKeys: \
+             [{other}]}}]\n",
+            other = key(KeyRole::Exit, 8)
+        ),
+    ]
+}
+
 #[test]
 fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
-    let leaf = "rendezvous: {name: db, secretFile: /s}\n";
-    let exit = format!(
-        "role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: meet:64004\n{leaf}"
-    );
-    let meet = EXIT.replace("Exit", "Rendezvous");
-    let rendezvous = format!("{meet}secretsFile: /s\n");
-    let entry = format!("{ENTRY}{leaf}");
+    let [entry, exit, rendezvous] = meeting();
     for text in [&exit, &rendezvous, &entry] {
         let config = Config::from_yaml(text).unwrap();
         let written = config.to_yaml().unwrap();
         assert_eq!(Config::from_yaml(&written).unwrap(), config);
     }
+    let none = "security: {mode: None}\n";
+    let place = |name: &str| {
+        format!(
+            "{{name: {name}, address: 'a:1', publicKeys: [{}]}}",
+            key(KeyRole::Rendezvous, 9)
+        )
+    };
+    let many: Vec<_> = ["a", "b", "c", "d"].map(place).into();
+    let many = many.join(", ");
+    let meet = key(KeyRole::Rendezvous, 7);
     for (text, message) in [
-        (meet.clone(), "secretsFile: a rendezvous needs"),
         (
-            format!("{EXIT}secretsFile: /s\n"),
-            "secretsFile: only a rendezvous",
+            rendezvous.replace(KEYS, none),
+            "security.mode: a rendezvous knows its members by their keys",
         ),
         (
-            format!("{rendezvous}{leaf}"),
+            exit.replace(KEYS, none),
+            "security.mode: a rendezvous knows its members by their keys",
+        ),
+        (
+            entry.replace(KEYS, none).replace(&format!(", publicKeys: [{}]}}]", key(KeyRole::Exit, 7)), "}]"),
+            "security.mode: a rendezvous knows its members by their keys",
+        ),
+        (
+            format!("{EXIT}members: [{{publicKeys: [{}]}}]\n", key(KeyRole::Exit, 8)),
+            "members: only a rendezvous",
+        ),
+        (
+            rendezvous.replace(&key(KeyRole::Exit, 8), &key(KeyRole::Exit, 7)),
+            "members[1].publicKeys[0]: mtx1",
+        ),
+        (
+            rendezvous.replace(&key(KeyRole::Exit, 8), &meet),
+            "members[1].publicKeys[0]: the key of a rendezvous (mtr1...), but a member",
+        ),
+        (
+            rendezvous.replace("privateKeyFiles", &format!("peers: [{}], privateKeyFiles", key(KeyRole::Entry, 9))),
+            "security.peers: is only for an exit: write the gateways into members",
+        ),
+        (
+            format!("{rendezvous}rendezvous: [{}]\n", place("a")),
             "rendezvous: a rendezvous cannot connect",
         ),
         (
-            "role: Rendezvous\nsecurity: {mode: None}\nsecretsFile: /s\n".to_owned(),
+            format!("{entry}rendezvous: [{}]\n", place("a")),
+            "rendezvous: only an exit registers",
+        ),
+        (
+            rendezvous.replace("listen: 0.0.0.0:1\n", ""),
             "listen: a rendezvous needs",
         ),
         (
@@ -951,27 +1007,67 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
         ),
         (
             format!("{rendezvous}connect:\n- name: far\n  address: a:1\n"),
-            "connect: a gateway with the field listen dials no carriers",
+            "connect: only an entry dials carriers",
         ),
         (
             format!("{exit}listen: 0.0.0.0:1\n"),
             "listen: an exit behind a rendezvous",
         ),
         (
-            exit.replace("connect:\n- name: far\n  address: meet:64004\n", ""),
-            "connect: a leaf needs",
+            exit.replace("name: meet", "name: Meet"),
+            "rendezvous[0].name: \"Meet\" is not a name",
         ),
         (
-            exit.replace("name: db", "name: DB"),
-            "rendezvous.name: must be",
+            exit.replace("}]\n", &format!("}}, {}]\n", place("meet"))),
+            "rendezvous[1].name: \"meet\" is used twice",
         ),
         (
-            entry.replace("64000", "64000\n- {name: near, address: 'other:1'}"),
-            "connect: a leaf connects to only one rendezvous: list one address",
+            exit.replace("}]\n", &format!("}}, {many}]\n")),
+            "rendezvous: has 5 rendezvous: at most 4",
+        ),
+        (
+            exit.replace("meet:443", "meet"),
+            "rendezvous[0].address: \"meet\" is not HOST:PORT",
+        ),
+        (
+            exit.replace(&meet, &key(KeyRole::Exit, 9)),
+            "rendezvous[0].publicKeys[0]: the key of an exit",
+        ),
+        (
+            entry.replace(&format!("[{meet}]"), "[]"),
+            "connect[0].rendezvous.publicKeys: has 0 keys",
+        ),
+        (
+            entry.replace("name: far, ", "name: far, address: 'b:1', "),
+            "connect[0].address: an exit has an address or a rendezvous",
+        ),
+        (
+            format!("{exit}transport: KCP\n"),
+            "rendezvous: transport KCP: a rendezvous joins TCP",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();
-        assert!(said(&error).starts_with(message), "{error}");
+        assert!(said(&error).starts_with(message), "{message}: {error}");
+    }
+}
+
+#[test]
+fn members_and_the_keys_of_a_rendezvous_change_while_running() {
+    for (text, byte) in meeting().into_iter().zip([7, 7, 8]) {
+        let running = Config::from_yaml(&text).unwrap();
+        let role = match running.role {
+            Role::Rendezvous => KeyRole::Exit,
+            _ => KeyRole::Rendezvous,
+        };
+        let changed = text.replace(&key(role, byte), &key(role, 9));
+        assert_ne!(changed, text);
+        let changed = Config::from_yaml(&changed).unwrap();
+        assert!(running.needing_restart(&changed).is_empty());
+        assert_eq!(running.reloaded(&changed), changed);
+        assert_ne!(running.trusted(), changed.trusted());
+        let moved = Config::from_yaml(&text.replace("meet:443", "other:443")).unwrap();
+        let is_leaf = running.role != Role::Rendezvous;
+        assert_eq!(!running.needing_restart(&moved).is_empty(), is_leaf);
     }
 }
 
@@ -1022,14 +1118,14 @@ fn trusted_proxies_round_trip_and_are_taken_over_while_running() {
     assert!(running.needing_restart(&config).is_empty());
     assert_eq!(running.reloaded(&config), config);
     assert_eq!(running.static_part(), config.static_part());
-    let rendezvous = EXIT.replace("Exit", "Rendezvous") + "secretsFile: /s\n";
+    let [_, _, rendezvous] = meeting();
     assert!(Config::from_yaml(&(rendezvous + "trustedProxies: [10.1.0.0/16]\n")).is_ok());
 }
 
 #[test]
 fn trusted_proxies_that_cannot_be_are_refused_by_their_path() {
     let with = |text: &str, networks: &str| format!("{text}trustedProxies: [{networks}]\n");
-    let leaf = "role: Exit\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: meet:1\nrendezvous: {name: db, secretFile: /s}\n";
+    let [_, leaf, _] = meeting();
     let unix = EXIT.replace("0.0.0.0:64000", "unix:/run/carriers.sock");
     let many = "10.0.0.1, ".repeat(TRUSTED_PROXIES_MAX + 1);
     for (text, message) in [
@@ -1038,7 +1134,7 @@ fn trusted_proxies_that_cannot_be_are_refused_by_their_path() {
             "trustedProxies: only an exit or a rendezvous accepts carriers: remove the field",
         ),
         (
-            with(leaf, "10.0.0.0/8"),
+            with(&leaf, "10.0.0.0/8"),
             "trustedProxies: an exit behind a rendezvous does not listen for carriers: remove the field",
         ),
         (

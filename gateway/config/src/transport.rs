@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::carrier::is_unix;
-use crate::{Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, connect};
+use crate::{
+    Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, connect, rendezvous,
+};
 
 /// The transport of carriers. Both ends must have the same value. TCP: TCP connections. KCP: KCP over
 /// UDP, for paths that lose packets. WebSocket: WebSocket connections, for networks that pass only
@@ -95,7 +97,7 @@ fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
             "transport",
             "is for protocol Native only: other protocols use TCP or QUIC",
         )
-    } else if config.rendezvous.is_some() {
+    } else if rendezvous::has_leaf(config) {
         (
             "rendezvous",
             "a rendezvous joins TCP connections only: use TCP",
@@ -165,11 +167,6 @@ mod tests {
                 Some("congestionControl"),
             ),
             (
-                EXIT,
-                "connect:\n- name: far\n  address: far:1\nrendezvous: {name: a, secretFile: /a}\n",
-                Some("rendezvous"),
-            ),
-            (
                 ENTRY,
                 "connect:\n- name: far\n  address: far:1\n- name: near\n  address: unix:/run/a\n",
                 Some("connect"),
@@ -186,8 +183,8 @@ mod tests {
                 Some("connect[0].command"),
             ),
             (
-                "role: Rendezvous\nsecurity: {mode: None}\ntransport: KCP\n",
-                "listen: 0.0.0.0:1\nsecretsFile: /a\n",
+                "role: Rendezvous\nsecurity: {mode: PublicKeys, privateKeyFiles: [/k]}\ntransport: KCP\n",
+                "listen: 0.0.0.0:1\n",
                 Some("transport"),
             ),
         ];

@@ -164,6 +164,7 @@ mod tests {
             private_key_files: vec!["/k".into()],
             peers: Vec::new(),
             peers_file: None,
+            places: Vec::new(),
         });
         let [one, two] = [1, 2].map(|seed| key_text(KeyRole::Exit, &[seed * 3; 32]));
         let texts = [

@@ -69,8 +69,8 @@ Examples:
   Between two processes of one machine:
     muxgate exit --security none --listen unix:/run/muxgate.sock --allow db.internal:5432
   If the entry cannot reach this host, both connect to a rendezvous:
-    muxgate exit --security none --rendezvous meet.example.com:64004 --name db \\
-      --secret-file exit.secret --allow db.internal:5432";
+    muxgate exit --key exit.key --peer ENTRY_KEY --rendezvous meet.example.com:64004 \\
+      --rendezvous-key RENDEZVOUS_KEY --allow db.internal:5432";
 
 /// `muxgate entry`.
 pub(super) const ENTRY: &str = "\
@@ -107,8 +107,8 @@ Examples:
   Between two processes of one machine:
     muxgate entry --security none --connect unix:/run/muxgate.sock --forward 5432:db.internal:5432
   If this host cannot reach the exit, both connect to a rendezvous:
-    muxgate entry --security none --rendezvous meet.example.com:64004 --name db \\
-      --secret-file entry.secret --forward 5432:db.internal:5432
+    muxgate entry --key entry.key --peer EXIT_KEY --rendezvous meet.example.com:64004 \\
+      --rendezvous-key RENDEZVOUS_KEY --forward 5432:db.internal:5432
   To a jetsocat:
     muxgate entry --protocol JMUX --security none --connect far.example.com:64000 \\
       --forward 5432:db.internal:5432
@@ -133,13 +133,15 @@ Examples:
 /// `muxgate rendezvous`.
 pub(super) const RENDEZVOUS: &str = "\
 Examples:
-  A rendezvous with the names and secrets of a file:
-    muxgate rendezvous --listen 0.0.0.0:64004 --secrets /etc/muxgate/secrets
+  A rendezvous for an exit and an entry:
+    muxgate rendezvous --listen 0.0.0.0:64004 --key rendezvous.key --member EXIT_KEY --member ENTRY_KEY
+  For the members in a file:
+    muxgate rendezvous --listen 0.0.0.0:64004 --key rendezvous.key --members /etc/muxgate/members
   An exit and an entry that connect to this rendezvous:
-    muxgate exit --security none --rendezvous meet.example.com:64004 --name db \\
-      --secret-file exit.secret --allow db.internal:5432
-    muxgate entry --security none --rendezvous meet.example.com:64004 --name db \\
-      --secret-file entry.secret --forward 5432:db.internal:5432";
+    muxgate exit --key exit.key --peer ENTRY_KEY --rendezvous meet.example.com:64004 \\
+      --rendezvous-key RENDEZVOUS_KEY --allow db.internal:5432
+    muxgate entry --key entry.key --peer EXIT_KEY --rendezvous meet.example.com:64004 \\
+      --rendezvous-key RENDEZVOUS_KEY --forward 5432:db.internal:5432";
 
 /// `muxgate keygen`.
 pub(super) const KEYGEN: &str = "\

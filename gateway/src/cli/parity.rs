@@ -34,7 +34,12 @@ const MAPPINGS: &[(&str, &str)] = &[
         "connect[].webSocket.",
         r#"{"connect": [{"webSocket": {"?": 1}}]}"#,
     ),
-    ("rendezvous.", r#"{"rendezvous": {"?": 1}}"#),
+    (
+        "connect[].rendezvous.",
+        r#"{"connect": [{"rendezvous": {"?": 1}}]}"#,
+    ),
+    ("rendezvous[].", r#"{"rendezvous": [{"?": 1}]}"#),
+    ("members[].", r#"{"members": [{"?": 1}]}"#),
     ("ssh.", r#"{"ssh": {"?": 1}}"#),
     ("network.", r#"{"network": {"?": 1}}"#),
     ("network.peers[].", r#"{"network": {"peers": [{"?": 1}]}}"#),
@@ -82,6 +87,9 @@ const NETWORK_PEERS: On =
     File("the list has an identity and networks for each entry, which do not fit into a flag");
 const CONNECT_HOST: On = File("the address in `ws://HOST:PORT/PATH` is the host");
 const PEER: On = File("the file of `--peers` has names and times, and `--peer` has only a key");
+const SECOND_RENDEZVOUS: On = File("the flags have one rendezvous, which needs no name");
+const MEMBER: On =
+    File("the file of `--members` has names and times, and `--member` has only a key");
 const LISTENER: On = Flag("forward");
 const REVERSE: On = Flag("reverse");
 const PROXY: On = Flag("auto");
@@ -105,7 +113,6 @@ const FIELDS: &[(&str, On)] = &[
     ("proxy", Flag("proxy")),
     ("listen", Flag("listen")),
     ("trustedProxies", Flag("trusted-proxy")),
-    ("secretsFile", Flag("secrets")),
     ("admin", Flag("admin")),
     ("adminHosts", Flag("admin-host")),
     ("allow", Flag("allow")),
@@ -137,8 +144,15 @@ const FIELDS: &[(&str, On)] = &[
     ("security.hostKeyAlias", Flag("ssh-host-key-alias")),
     ("webSocket.path", Flag("connect")),
     ("webSocket.origins", Flag("allow-origin")),
-    ("rendezvous.name", Flag("name")),
-    ("rendezvous.secretFile", Flag("secret-file")),
+    ("connect[].rendezvous.address", Flag("rendezvous")),
+    ("connect[].rendezvous.publicKeys", Flag("rendezvous-key")),
+    ("rendezvous[].name", SECOND_RENDEZVOUS),
+    ("rendezvous[].address", Flag("rendezvous")),
+    ("rendezvous[].publicKeys", Flag("rendezvous-key")),
+    ("members[].name", MEMBER),
+    ("members[].publicKeys", Flag("member")),
+    ("members[].suspend", MEMBER),
+    ("members[].expirationTime", MEMBER),
     ("ssh.listen", SECOND_EXIT),
     ("ssh.hostKeys", SECOND_EXIT),
     ("ssh.authorizedKeys", SECOND_EXIT),

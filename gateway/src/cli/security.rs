@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use muxtunnel_gateway_config::{
-    Certificates, GatewayKey, Peer, PublicKeys, Role, Security, ServerTls, Ssh, SshAlgorithms,
-    key_roles,
+    Certificates, GatewayKey, KeyRole, Peer, PublicKeys, Role, Security, ServerTls, Ssh,
+    SshAlgorithms,
 };
 
 /// The mode, and the files that the mode requires.
@@ -194,10 +194,11 @@ impl SecurityArgs {
                     // The exits of `connect` have the keys.
                     Role::Entry => Vec::new(),
                     Role::Exit | Role::Rendezvous => {
-                        known(&self.peers, role, self.peers_file.is_some())?
+                        known(&self.peers, self.peers_file.is_some())?
                     }
                 },
                 peers_file: self.peers_file,
+                places: Vec::new(),
             }),
             Mode::Ssh => Security::Ssh(self.ssh.into()),
             Mode::Certificates => Security::Certificates(Certificates {
@@ -241,9 +242,9 @@ fn needed(mode: &str, option: &str, file: Option<PathBuf>) -> Result<PathBuf, St
     file.ok_or_else(|| format!("--security {mode} requires {option} FILE"))
 }
 
-/// The peers of mode keys.
-fn known(peers: &[String], role: Role, has_file: bool) -> Result<Vec<Peer>, String> {
-    let (_, expected) = key_roles(role);
+/// The peers of an exit in mode keys.
+fn known(peers: &[String], has_file: bool) -> Result<Vec<Peer>, String> {
+    let expected = KeyRole::Entry;
     if peers.is_empty() && !has_file {
         return Err(format!(
             "--key requires --peer {}1..., the public key of the other end, or --peers FILE",

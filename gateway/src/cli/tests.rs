@@ -60,23 +60,32 @@ fn flags_mean_what_a_file_would_say() {
     let exit = config("exit --security none --listen 0.0.0.0:64000 --allow-listen 80-90");
     assert_eq!(exit.allow_listen, ["127.0.0.1:80-90".parse().unwrap()]);
     let proxies = "--trusted-proxy 10.0.0.0/8 --trusted-proxy 2001:db8::1";
-    for role in ["exit --security none", "rendezvous --secrets /s"] {
+    let [member, meet_key] =
+        [KeyRole::Exit, KeyRole::Rendezvous].map(|role| key_text(role, &[7; 32]));
+    let meet = format!("rendezvous --key /k --member {member}");
+    for role in ["exit --security none", &meet] {
         let config = config(&format!("{role} --listen 0.0.0.0:1 {proxies}"));
         let expected = ["10.0.0.0/8", "2001:db8::1"].map(|text| text.parse().unwrap());
         assert_eq!(config.trusted_proxies, expected);
         config.check().unwrap();
     }
     let entry = "entry --security none --connect far:64000 --reverse 8080:web:80,bulk";
-    let leaf = "--rendezvous meet:1 --name db --secret-file /s";
-    let visits = config(&format!("entry --security none {leaf} --forward 1:a:1"));
-    let visited = config(&format!("exit --security none {leaf}"));
+    let leaf = format!("--rendezvous meet:1 --rendezvous-key {meet_key}");
+    let near = key_text(KeyRole::Entry, &[7; 32]);
+    let visits = config(&format!(
+        "entry --key /k --peer {member} {leaf} --forward 1:a:1"
+    ));
+    assert_eq!(visits.connect[0].dialled(), Some("meet:1"));
+    assert_eq!(visits.connect[0].public_keys[0].to_string(), member);
+    let visited = config(&format!("exit --key /k --peer {near} {leaf}"));
+    assert_eq!(visited.rendezvous[0].address, "meet:1");
     for config in [visits, visited] {
-        assert_eq!(config.connect[0].address.as_deref(), Some("meet:1"));
-        assert!(config.rendezvous.is_some() && config.listen.is_none());
+        assert!(config.listen.is_none());
         config.check().unwrap();
     }
-    let meet = config("rendezvous --listen 0.0.0.0:1 --secrets /s");
+    let meet = config(&format!("{meet} --listen 0.0.0.0:1 --members /m"));
     assert_eq!(meet.role, Role::Rendezvous);
+    assert_eq!(meet.members[0].public_keys[0].to_string(), member);
     meet.check().unwrap();
     let reverse = &config(entry).reverse_forwards[0];
     assert_eq!(
@@ -100,7 +109,7 @@ fn memory_limits_and_drain_are_those_of_the_file() {
     let file = format!("role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\n{file}");
     let typed = config(&format!("{exit} {bounds} {drain} --limit-carriers 9"));
     assert_eq!(typed, Config::from_yaml(&file).unwrap());
-    let meet = "rendezvous --listen 0.0.0.0:1 --secrets /s";
+    let meet = "rendezvous --listen 0.0.0.0:1 --key /k --members /m";
     let meet = config(&format!("{meet} {drain} --limit-carriers 9"));
     assert_eq!((meet.drain, meet.limits.carriers), (typed.drain, 9));
 

@@ -61,6 +61,14 @@ impl Credentials {
         })
     }
 
+    /// The public keys, if the mode has them.
+    pub(crate) const fn keys(&self) -> Option<&KeyTls> {
+        match self {
+            Self::Keys(keys) => Some(keys),
+            _ => None,
+        }
+    }
+
     /// What the status shows of the credentials.
     pub(crate) fn shown(&self) -> Shown {
         match self {
@@ -419,6 +427,7 @@ mod tests {
             private_key_files: vec![file("ed25519", &pair.serialize_pem())],
             peers: Vec::new(),
             peers_file: None,
+            places: Vec::new(),
         };
         let broken_keys = PublicKeys {
             private_key_files: vec![file(

@@ -300,7 +300,6 @@ impl Entry {
                 ssh: ssh::Settings::new(&configured.session),
                 egress: worker.egress,
                 network: network.clone(),
-                leaf: worker.rendezvous_role.leaf,
             },
             session: configured.session,
             telemetry: worker.telemetry,

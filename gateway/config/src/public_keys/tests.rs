@@ -184,8 +184,8 @@ fn a_gateway_does_not_accept_its_own_key() {
         Peer::with_key(entry(2).parse().unwrap()),
         Peer::with_key(key),
     ];
-    assert_eq!(check_peers(&peers, KeyRole::Entry, &[]), Ok(()));
-    let problem = check_peers(&peers, KeyRole::Entry, &[*key.bytes()]).unwrap_err();
+    assert_eq!(check_peers(&peers, PeerList::Entries, &[]), Ok(()));
+    let problem = check_peers(&peers, PeerList::Entries, &[*key.bytes()]).unwrap_err();
     assert_eq!((problem.index, &*problem.field), (1, "publicKeys[0]"));
     assert!(problem.problem.contains("own key"), "{}", problem.problem);
 }
@@ -354,7 +354,7 @@ fn lines_that_can_be_read_are_peers() {
     for line in [secret.to_owned(), format!("{} {secret}", entry(1))] {
         let error = parse_peers(&line).map(|peers| {
             let peers: Vec<_> = peers.into_iter().map(|(_, peer)| peer).collect();
-            check_peers(&peers, KeyRole::Entry, &[])
+            check_peers(&peers, PeerList::Entries, &[])
                 .unwrap_err()
                 .problem
         });
@@ -388,7 +388,7 @@ fn lines_of_one_name_are_one_peer() {
     assert_eq!(shown, expected);
     assert_eq!(peers[0].1.public_keys[1].to_string(), entry(3));
     let peers: Vec<_> = peers.into_iter().map(|(_, peer)| peer).collect();
-    assert_eq!(check_peers(&peers, KeyRole::Entry, &[]), Ok(()));
+    assert_eq!(check_peers(&peers, PeerList::Entries, &[]), Ok(()));
     assert_eq!(readable_peers(&text), peers);
     let many: String = (1..=5).map(|seed| line(seed, "a")).collect();
     let error = parse_peers(&many).unwrap_err();

@@ -71,6 +71,7 @@ impl TryFrom<Fields> for Security {
                     key.map_err(|error: GatewayKeyError| error.to_string())
                 })?,
                 peers_file: fields.peers_file.take(),
+                places: Vec::new(),
             }),
             Mode::Certificates => Self::Certificates(Certificates {
                 certificate: fields

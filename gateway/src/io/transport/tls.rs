@@ -57,6 +57,8 @@ pub(crate) enum Inside {
     Http2,
     Quic,
     Http3,
+    /// The messages between a leaf and its rendezvous.
+    Rendezvous,
 }
 
 impl Inside {
@@ -83,6 +85,7 @@ impl Inside {
             Self::Http2 => b"h2",
             Self::Quic => b"muxtunnel-quic/1",
             Self::Http3 => b"h3",
+            Self::Rendezvous => b"muxtunnel-rendezvous/1",
         };
         vec![name.to_vec()]
     }
@@ -106,6 +109,7 @@ pub(crate) struct Servers {
     http2: Arc<ServerConfig>,
     quic: Arc<ServerConfig>,
     http3: Arc<ServerConfig>,
+    rendezvous: Arc<ServerConfig>,
     reset_secret: ResetSecret,
 }
 
@@ -123,6 +127,7 @@ impl Servers {
             http2: with(Inside::Http2),
             quic: with(Inside::Quic),
             http3: with(Inside::Http3),
+            rendezvous: with(Inside::Rendezvous),
             reset_secret,
         }
     }
@@ -135,6 +140,7 @@ impl Servers {
             Inside::Http2 => &self.http2,
             Inside::Quic => &self.quic,
             Inside::Http3 => &self.http3,
+            Inside::Rendezvous => &self.rendezvous,
         })
     }
 }

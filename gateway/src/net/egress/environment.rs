@@ -41,7 +41,8 @@ pub(super) fn proxy(
     };
     let without = ["no_proxy", "NO_PROXY"].iter().find_map(set);
     let without = without.as_deref().unwrap_or_default();
-    let mut addresses = config.connect.iter().map(|exit| exit.address.as_deref());
+    let places = config.rendezvous.iter().map(|place| Some(&*place.address));
+    let mut addresses = config.connect.iter().map(Connect::dialled).chain(places);
     if addresses.any(|address| address.is_none_or(|address| is_exempt(without, address))) {
         return Ok(None);
     }

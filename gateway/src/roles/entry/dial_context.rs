@@ -24,7 +24,7 @@ use crate::net::egress::COMMAND_TIMEOUT;
 use crate::net::egress::{Address, Egress, Step};
 use crate::net::race::Reached;
 use crate::roles::network::Network;
-use crate::roles::rendezvous::leaf::{Leaf, MEET_MAX};
+use crate::roles::rendezvous::leaf::Place;
 
 /// The context in which an entry dials its carriers.
 #[derive(Clone)]
@@ -43,8 +43,6 @@ pub(super) struct DialContext {
     pub(super) egress: Egress,
     /// The network whose TUN interface the carriers must not use.
     pub(super) network: Option<Rc<Network>>,
-    /// The credentials for the rendezvous, if the exit is reached through a rendezvous.
-    pub(super) leaf: Option<Leaf>,
 }
 
 impl DialContext {
@@ -68,8 +66,8 @@ impl DialContext {
         &self,
         exits: impl Iterator<Item = (usize, &Connect)>,
     ) -> std::io::Result<Vec<Address>> {
-        let named = |(index, exit): (usize, &Connect)| match &exit.address {
-            Some(address) => Ok((index, address.clone())),
+        let named = |(index, exit): (usize, &Connect)| match exit.dialled() {
+            Some(address) => Ok((index, address.to_owned())),
             None => Err(Address::unresolved(&label(exit)).of_exit(index)),
         };
         let (named, commands): (Vec<_>, Vec<_>) = exits.map(named).partition(Result::is_ok);
@@ -80,6 +78,15 @@ impl DialContext {
         let named: Vec<_> = named.into_iter().flatten().collect();
         let named = named.iter().map(|(index, address)| (*index, &**address));
         let addresses = self.egress.addresses(named).await?;
+        let meets = |address: &Address| {
+            let exit = self.exits.at(address.exit());
+            exit.is_some_and(|exit| exit.rendezvous.is_some())
+        };
+        let addresses = addresses.into_iter().map(|address| match meets(&address) {
+            true => address.of_meeting(),
+            false => address,
+        });
+        let addresses: Vec<_> = addresses.collect();
         if let Some(network) = &self.network {
             let resolved = addresses.iter().filter_map(Address::ip);
             resolved.for_each(|address| network.is_dialled(address));
@@ -101,8 +108,8 @@ impl DialContext {
     }
 
     fn is_one(&self, exit: &Connect) -> bool {
-        let address = exit.address.as_deref();
-        address.is_none_or(|address| self.egress.is_single(address))
+        // A rendezvous leads to one exit, whatever its own addresses.
+        exit.rendezvous.is_some() || exit.dialled().is_none_or(|address| self.egress.is_single(address))
     }
 
     /// The exit to which a dial of `address` leads.
@@ -112,7 +119,11 @@ impl DialContext {
         let authority = web_socket.and_then(|web_socket| web_socket.host.as_deref());
         To {
             exit: exit.map_or("", |exit| &exit.name),
-            host: address.host(),
+            // The host of a rendezvous is not that of the exit.
+            host: match exit {
+                Some(exit) if address.is_meeting() => &exit.name,
+                _ => address.host(),
+            },
             authority: authority.unwrap_or_else(|| match address.port() {
                 Some(_) => address.name(),
                 None => "localhost",
@@ -140,6 +151,22 @@ impl DialContext {
             CarrierTransport::WebSocket => self.egress.open_for_requests(exit).await,
             _ => self.egress.open(exit).await,
         }
+    }
+
+    /// Connects to `exit` at its rendezvous.
+    async fn visit(
+        &self,
+        exit: &Address,
+        credentials: &Arc<Credentials>,
+    ) -> std::io::Result<Box<dyn Transport>> {
+        let name = self.exits.at(exit.exit()).map_or("", |exit| &exit.name);
+        let place = Place {
+            name,
+            address: exit,
+            egress: &self.egress,
+        };
+        let keys = credentials.keys().map(|keys| keys.keys_of_exit(name));
+        place.visit(credentials, keys.unwrap_or_default()).await
     }
 
     /// Verifies the identity of `exit` by `prove`. `took` is the time that the connection took,
@@ -184,21 +211,13 @@ pub(super) async fn connect_by(
         return datagrams(exit, dial_context).await;
     }
     let begun = Instant::now();
-    let below = match &dial_context.leaf {
-        Some(leaf) => {
-            let egress = &dial_context.egress;
-            let mut tcp = egress.tcp(exit).await?;
-            let least = patience(MEET_MAX, begun.elapsed());
-            let visit = async |limit| leaf.visit(&mut tcp, limit).await;
-            let step = (Step::Meet, exit.name());
-            egress.waits.within(step, least, visit).await?;
-            egress.carried(tcp, exit)
-        }
-        None => dial_context.open(exit, by).await?,
+    let credentials = Arc::clone(&dial_context.credentials.borrow());
+    let below = match exit.is_meeting() {
+        true => dial_context.visit(exit, &credentials).await?,
+        false => dial_context.open(exit, by).await?,
     };
     let took = begun.elapsed();
     reached.report();
-    let credentials = Arc::clone(&dial_context.credentials.borrow());
     if dial_context.protocol == Protocol::Ssh {
         let to = (exit.host(), exit.port());
         let keys = credentials.ssh()?;

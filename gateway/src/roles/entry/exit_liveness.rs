@@ -25,8 +25,7 @@ pub(super) async fn until_gone(
     failures: &mut watch::Receiver<u32>,
     dial_context: &DialContext,
 ) {
-    let no_name = exit.ip().is_none() || dial_context.is_single(exit);
-    if no_name || dial_context.leaf.is_some() {
+    if exit.ip().is_none() || dial_context.is_single(exit) {
         return pending().await;
     }
     loop {

@@ -296,12 +296,7 @@ impl Entry {
     fn choose(&self, place: Place, addresses: &[Address]) -> Chosen {
         let used = self.used_besides(place);
         let left: Vec<Address> = self.left.borrow().values().cloned().collect();
-        let mut chosen = choose(place.number, addresses, &used, &left);
-        // A rendezvous connects to one exit, regardless of the number of its own addresses.
-        if self.dial_context.leaf.is_some() {
-            chosen.exits = 1;
-        }
-        chosen
+        choose(place.number, addresses, &used, &left)
     }
 
     /// Sets the exit of `place`.
@@ -312,7 +307,6 @@ impl Entry {
     /// Whether the entry never has more than one session of `level` for new streams.
     fn has_one_exit(&self, level: usize) -> bool {
         self.dial_context.has_one_exit(level)
-            || self.dial_context.leaf.is_some()
             || !self.session.protocol.can().several_exits
     }
 

@@ -59,10 +59,10 @@ impl Exits {
     }
 }
 
-/// An exit in log messages: its address, or the name of its command.
+/// An exit in log messages: the dialled address, or the name of its command.
 pub(super) fn label(exit: &Connect) -> String {
-    match &exit.address {
-        Some(address) => address.clone(),
+    match exit.dialled() {
+        Some(address) => address.to_owned(),
         #[cfg(feature = "connect-command")]
         None => command_name(&exit.command),
         #[cfg(not(feature = "connect-command"))]

@@ -1,4 +1,4 @@
-//! Registrations and visits, which all workers of a rendezvous share.
+//! Registrations, visits and tickets, which all workers of a rendezvous share.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -13,17 +13,17 @@ use muxtunnel_proto::rendezvous::Ticket;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::secrets::Secrets;
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, permits_max};
 use crate::base::telemetry::RendezvousStatus;
+use crate::io::transport::Proof;
 
-/// Maximum number of queued invitations of one name.
+/// Maximum number of queued tickets of one exit.
 const INVITATIONS_MAX: usize = 64;
 
 /// The state of a rendezvous.
 #[derive(Debug)]
 pub(crate) struct Meeting {
-    /// Limits connections that have not authenticated yet.
+    /// Limits connections that have neither proved a key nor presented a ticket yet.
     pub(super) limiter: Arc<HandshakeLimiter>,
     state: Mutex<State>,
     left: Notify,
@@ -31,58 +31,77 @@ pub(crate) struct Meeting {
     bytes: AtomicU64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    secrets: Arc<Secrets>,
-    /// The latest registration of each name.
+    /// The latest registration of each exit, by the exit's identity.
     registered: BTreeMap<String, Registration>,
     /// Number of registrations since the start.
     last: u64,
-    waiting: BTreeMap<Ticket, Waiting>,
+    /// The valid tickets: at most one of each visit that waits.
+    tickets: BTreeMap<Ticket, Expected>,
     /// Number of visits, including visits that wait.
     visits: usize,
+    /// Number of visits that wait.
+    waiting: usize,
     /// Number of visits that were joined since the start.
     met: u64,
 }
 
-/// A registered leaf.
+/// A registered exit.
 #[derive(Debug)]
 struct Registration {
     number: u64,
+    proof: Proof,
     invitations: mpsc::Sender<Ticket>,
-    /// The round trip to the leaf.
+    /// The round trip to the exit.
     round_trip: Duration,
 }
 
-/// A visitor that waits for the leaf that is registered under a name.
+/// Where the connection with a ticket goes.
 #[derive(Debug)]
-struct Waiting {
-    name: String,
-    attended: oneshot::Sender<Attendant>,
+struct Expected {
+    /// The registration to which the visit leads.
+    registration: u64,
+    arrived: oneshot::Sender<Arrived>,
 }
 
-/// The connection of an invited leaf.
+/// A connection that began with a ticket.
 #[derive(Debug)]
-pub(super) struct Attendant {
+pub(super) struct Arrived {
     pub(super) tcp: TcpStream,
-    /// The rendezvous's proof, which the leaf receives when the connections are joined.
-    pub(super) accepted: [u8; 32],
     pub(super) peer: String,
 }
 
-/// A visit in progress.
+/// A valid ticket. Dropping the value ends its validity.
+pub(super) struct Issued {
+    meeting: Arc<Meeting>,
+    pub(super) ticket: Ticket,
+    pub(super) arrived: oneshot::Receiver<Arrived>,
+}
+
+impl Drop for Issued {
+    fn drop(&mut self) {
+        self.meeting.state().tickets.remove(&self.ticket);
+    }
+}
+
+/// A visit in progress. Dropping the value ends the visit.
 pub(super) struct Visit {
-    pub(super) attended: oneshot::Receiver<Attendant>,
-    pub(super) place: Place,
-    /// The round trip to the invited leaf.
+    meeting: Arc<Meeting>,
+    /// The identity of the visited exit.
+    pub(super) exit: String,
+    registration: u64,
+    /// The round trip to the exit.
     pub(super) round_trip: Duration,
+    is_joined: bool,
 }
 
 /// Why a visit was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum VisitRefused {
     #[error(
-        "no exit is registered under the name: check that the exit runs, and that its log contains `Registered`"
+        "no exit is registered under the requested key: check that members of the rendezvous has this key, and that \
+         the exit's log contains `Registered`"
     )]
     Nobody,
     #[error("the rendezvous is at its limit of visits: raise limits.carriers of the rendezvous")]
@@ -109,142 +128,172 @@ impl VisitRefused {
     }
 }
 
-/// The right to one visit. Dropping the value ends the visit.
-pub(super) struct Place {
-    meeting: Arc<Meeting>,
-    ticket: Ticket,
-}
-
-impl Drop for Place {
+impl Drop for Visit {
     fn drop(&mut self) {
         let mut state = self.meeting.state();
-        state.waiting.remove(&self.ticket);
         state.visits -= 1;
+        state.waiting -= usize::from(!self.is_joined);
         drop(state);
         self.meeting.left.notify_waiters();
     }
 }
 
+impl Visit {
+    /// Issues the visitor's ticket.
+    pub(super) fn admit(&self) -> Issued {
+        self.issue(&mut self.meeting.state())
+    }
+
+    /// Issues the exit's ticket, and sends it to the exit.
+    ///
+    /// # Errors
+    /// [`VisitRefused`].
+    pub(super) fn invite(&self) -> Result<Issued, VisitRefused> {
+        // Dropping a ticket takes the lock.
+        let (issued, sent) = {
+            let mut state = self.meeting.state();
+            let issued = self.issue(&mut state);
+            let registration = state.registered.get(&self.exit);
+            let registration = registration.filter(|one| one.number == self.registration);
+            let sent = match registration {
+                Some(one) => one.invitations.try_send(issued.ticket),
+                None => Err(mpsc::error::TrySendError::Closed(issued.ticket)),
+            };
+            (issued, sent)
+        };
+        match sent {
+            Ok(()) => Ok(issued),
+            Err(mpsc::error::TrySendError::Full(_)) => Err(VisitRefused::NotComing),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(VisitRefused::Nobody),
+        }
+    }
+
+    fn issue(&self, state: &mut State) -> Issued {
+        let ticket = rand::random();
+        let (sender, arrived) = oneshot::channel();
+        let expected = Expected {
+            registration: self.registration,
+            arrived: sender,
+        };
+        state.tickets.insert(ticket, expected);
+        Issued {
+            meeting: Arc::clone(&self.meeting),
+            ticket,
+            arrived,
+        }
+    }
+
+    /// Counts the visit as joined.
+    pub(super) fn joined(&mut self) {
+        let mut state = self.meeting.state();
+        state.met += 1;
+        state.waiting -= 1;
+        self.is_joined = true;
+    }
+}
+
 impl Meeting {
-    pub(super) fn new(secrets: Secrets) -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             limiter: HandshakeLimiter::new(permits_max(), EarlyDrop::On),
-            state: Mutex::new(State {
-                secrets: Arc::new(secrets),
-                registered: BTreeMap::new(),
-                last: 0,
-                waiting: BTreeMap::new(),
-                visits: 0,
-                met: 0,
-            }),
+            state: Mutex::default(),
             left: Notify::new(),
             bytes: AtomicU64::new(0),
         })
     }
 
-    /// The secrets in force.
-    pub(super) fn secrets(&self) -> Arc<Secrets> {
-        Arc::clone(&self.state().secrets)
-    }
-
-    /// Applies new secrets. Joined connections continue. A registration ends if the exit's secret
-    /// of its name has changed or was removed. Returns the number of registrations that ended.
-    pub(super) fn take_over(&self, secrets: Secrets) -> usize {
-        let mut state = self.state();
-        let before = std::mem::replace(&mut state.secrets, Arc::new(secrets));
-        let now = Arc::clone(&state.secrets);
-        let registered = state.registered.len();
-        // Removing a registration drops the sender, so the leaf receives the end of its
-        // invitations.
-        state
-            .registered
-            .retain(|name, _| now.agree_on(&before, name));
-        registered - state.registered.len()
-    }
-
-    /// Registers a leaf, which receives all invitations for `name` from now on. Returns the number
-    /// of the registration and the receiver of the invitations. `proved` has the secret with which
-    /// the leaf authenticated. `round_trip` is the round trip to the leaf. Returns `None` if this
-    /// secret is no longer in force.
+    /// Registers the exit that has proved `proof`, which receives all invitations from now on.
+    /// `round_trip` is the round trip to the exit. Returns the number of the registration and the
+    /// receiver of the tickets. Returns `None` if the proof is no longer `good`.
     pub(super) fn register(
         &self,
-        name: &str,
-        proved: &Secrets,
+        proof: &Proof,
         round_trip: Duration,
+        good: impl Fn(&Proof) -> bool,
     ) -> Option<(u64, mpsc::Receiver<Ticket>)> {
         let (sender, receiver) = mpsc::channel(INVITATIONS_MAX);
         let mut state = self.state();
-        if !state.secrets.agree_on(proved, name) {
+        // Within the lock, so that a later change of the members finds this registration.
+        if !good(proof) {
             return None;
         }
         state.last += 1;
         let number = state.last;
-        // The insert drops the sender of the previous registration, so that leaf receives the end
-        // of its invitations.
         let registration = Registration {
             number,
+            proof: proof.clone(),
             invitations: sender,
             round_trip,
         };
-        state.registered.insert(name.to_owned(), registration);
+        // The insert drops the sender of the previous registration, so that exit receives the end
+        // of its invitations.
+        let before = state.registered.insert(proof.identity.clone(), registration);
+        if let Some(before) = before {
+            state.forget(before.number);
+        }
         Some((number, receiver))
     }
 
-    /// Removes the registration, if it is still the latest registration of the name.
-    pub(super) fn unregister(&self, name: &str, number: u64) {
+    /// Removes the registration, if it is still the latest registration of the exit.
+    pub(super) fn unregister(&self, identity: &str, number: u64) {
         let mut state = self.state();
-        if state
-            .registered
-            .get(name)
-            .is_some_and(|latest| latest.number == number)
-        {
-            state.registered.remove(name);
+        let latest = state.registered.get(identity);
+        if latest.is_some_and(|latest| latest.number == number) {
+            state.registered.remove(identity);
+            state.forget(number);
         }
     }
 
-    /// Invites the leaf that is registered under `name`.
+    /// Ends the registrations whose proof is no longer `good`. Joined connections continue. Returns
+    /// the identities of the exits.
+    pub(super) fn verify_again(&self, good: impl Fn(&Proof) -> bool) -> Vec<String> {
+        let mut state = self.state();
+        let ended = state.registered.iter().filter(|(_, one)| !good(&one.proof));
+        let ended: Vec<_> = ended.map(|(identity, _)| identity.clone()).collect();
+        for identity in &ended {
+            // Removing a registration drops the sender, so the exit receives the end of its
+            // invitations.
+            if let Some(one) = state.registered.remove(identity) {
+                state.forget(one.number);
+            }
+        }
+        ended
+    }
+
+    /// Begins a visit to the first registered exit of `exits`.
     ///
     /// # Errors
     /// [`VisitRefused`].
-    pub(super) fn visit(self: &Arc<Self>, name: &str, limit: usize) -> Result<Visit, VisitRefused> {
-        let ticket: Ticket = rand::random();
+    pub(super) fn visit(
+        self: &Arc<Self>,
+        exits: &[String],
+        limit: usize,
+    ) -> Result<Visit, VisitRefused> {
         let mut state = self.state();
         if state.visits >= limit {
             return Err(VisitRefused::TooMany);
         }
-        let registered = state.registered.get(name).ok_or(VisitRefused::Nobody)?;
-        let round_trip = registered.round_trip;
-        registered
-            .invitations
-            .try_send(ticket)
-            .map_err(|_| VisitRefused::NotComing)?;
-        let (sender, attended) = oneshot::channel();
-        let waiting = Waiting {
-            name: name.to_owned(),
-            attended: sender,
-        };
-        state.waiting.insert(ticket, waiting);
+        let found = exits.iter().find_map(|exit| {
+            let one = state.registered.get(exit)?;
+            Some((exit.clone(), one.number, one.round_trip))
+        });
+        let (exit, registration, round_trip) = found.ok_or(VisitRefused::Nobody)?;
         state.visits += 1;
+        state.waiting += 1;
         Ok(Visit {
-            attended,
-            place: Place {
-                meeting: Arc::clone(self),
-                ticket,
-            },
+            meeting: Arc::clone(self),
+            exit,
+            registration,
             round_trip,
+            is_joined: false,
         })
     }
 
-    /// Passes the connection of an invited leaf to its visitor. Returns whether the visitor is
-    /// still waiting.
-    pub(super) fn attend(&self, name: &str, ticket: Ticket, attendant: Attendant) -> bool {
-        let mut state = self.state();
-        let is_of_name = |waiting: &Waiting| waiting.name == name;
-        if !state.waiting.get(&ticket).is_some_and(is_of_name) {
-            return false;
-        }
-        let waiting = state.waiting.remove(&ticket);
-        waiting.is_some_and(|waiting| waiting.attended.send(attendant).is_ok())
+    /// Passes a connection to the visit that waits for `ticket`, which is then no longer valid.
+    /// Returns whether the visit still waits.
+    pub(super) fn arrive(&self, ticket: &Ticket, arrived: Arrived) -> bool {
+        let expected = self.state().tickets.remove(ticket);
+        expected.is_some_and(|expected| expected.arrived.send(arrived).is_ok())
     }
 
     /// Waits until no visit is in progress.
@@ -258,17 +307,12 @@ impl Meeting {
         }
     }
 
-    /// Counts a joined pair.
-    pub(super) fn count_met(&self) {
-        self.state().met += 1;
-    }
-
     /// Counts forwarded bytes.
     pub(super) fn count_bytes(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// The limiter of connections that have not authenticated.
+    /// The limiter of connections that have neither proved a key nor presented a ticket.
     pub(crate) fn limiter(&self) -> Arc<HandshakeLimiter> {
         Arc::clone(&self.limiter)
     }
@@ -278,18 +322,97 @@ impl Meeting {
     }
 }
 
+impl State {
+    /// Removes the tickets of visits to an ended registration.
+    fn forget(&mut self, registration: u64) {
+        self.tickets
+            .retain(|_, expected| expected.registration != registration);
+    }
+}
+
 impl RendezvousStatus for Meeting {
     fn status(&self) -> Rendezvous {
         let state = self.state();
-        let waiting = state.waiting.len();
         Rendezvous {
-            names: state.secrets.names() as u64,
             registered: state.registered.keys().cloned().collect(),
             strangers: self.limiter.taken() as u64,
-            waiting: waiting as u64,
-            meeting: (state.visits - waiting) as u64,
+            waiting: state.waiting as u64,
+            meeting: (state.visits - state.waiting) as u64,
             met: state.met,
             bytes: self.bytes.load(Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn registered() -> (Arc<Meeting>, u64, mpsc::Receiver<Ticket>) {
+        let meeting = Meeting::new();
+        let proof = Proof::of("db".to_owned());
+        let (number, tickets) = meeting
+            .register(&proof, Duration::ZERO, |_| true)
+            .unwrap();
+        (meeting, number, tickets)
+    }
+
+    fn arrived() -> Arrived {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Arrived {
+            tcp: TcpStream::connect(listener.local_addr().unwrap()).unwrap(),
+            peer: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_valid_once_and_no_longer_than_its_visit_and_its_registration() {
+        let (meeting, number, mut tickets) = registered();
+        let visit = meeting.visit(&["db".to_owned()], 1).unwrap();
+        assert_eq!(
+            meeting.visit(&["db".to_owned()], 1).err(),
+            Some(VisitRefused::TooMany)
+        );
+        let mut own = visit.admit();
+        assert!(!meeting.arrive(&[0; 16], arrived()), "a guess");
+        assert!(meeting.arrive(&own.ticket, arrived()));
+        assert!(!meeting.arrive(&own.ticket, arrived()), "a second time");
+        assert!(own.arrived.try_recv().is_ok());
+        let invited = visit.invite().unwrap();
+        let ticket = tickets.try_recv().unwrap();
+        assert!(ticket == invited.ticket && ticket != own.ticket);
+        drop(invited);
+        assert!(!meeting.arrive(&ticket, arrived()), "the visitor has gone");
+        let mut invited = visit.invite().unwrap();
+        meeting.unregister("db", number + 1);
+        assert_eq!(invited.arrived.try_recv().err(), Some(oneshot::error::TryRecvError::Empty));
+        meeting.unregister("db", number);
+        assert!(!meeting.arrive(&invited.ticket, arrived()), "no exit");
+        assert_eq!(visit.invite().err(), Some(VisitRefused::Nobody));
+        drop((own, invited, visit));
+        let state = meeting.state();
+        assert_eq!((state.visits, state.waiting, state.tickets.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_registration_ends_with_its_proof_or_by_a_later_one() {
+        let (meeting, _, mut tickets) = registered();
+        let proof = Proof::of("db".to_owned());
+        assert!(meeting.register(&proof, Duration::ZERO, |_| false).is_none());
+        assert_eq!(tickets.try_recv(), Err(mpsc::error::TryRecvError::Empty));
+        let (_, later) = meeting
+            .register(&proof, Duration::ZERO, |_| true)
+            .unwrap();
+        let closed = Err(mpsc::error::TryRecvError::Disconnected);
+        assert_eq!(tickets.try_recv(), closed);
+        assert!(meeting.verify_again(|_| true).is_empty());
+        assert_eq!(meeting.verify_again(|_| false), ["db"]);
+        assert!({ later }.try_recv() == closed && meeting.status().registered.is_empty());
+        assert_eq!(
+            meeting.visit(&["db".to_owned()], 1).err(),
+            Some(VisitRefused::Nobody)
+        );
     }
 }

@@ -8,6 +8,7 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxExitSpec, MuxPeer, SecurityMode};
 use muxtunnel_gateway_config::{
     Cidr, ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, PEERS_MAX, Peer,
+    PeerList,
     check_certificate_peers, check_peers,
 };
 
@@ -209,7 +210,7 @@ impl Judge<'_> {
         };
         let one = std::slice::from_ref(&peer);
         let checked = match peer.certificate_names.is_empty() {
-            true => check_peers(one, KeyRole::Entry, &self.own),
+            true => check_peers(one, PeerList::Entries, &self.own),
             false => check_certificate_peers(one, false),
         };
         checked.map_err(|found| {

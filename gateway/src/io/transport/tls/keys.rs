@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use muxtunnel_gateway_config::{
-    ExpirationTime, GatewayKey, KeyRole, Peer, PublicKeys, Role, check_peers, key_roles,
+    ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, Peer, PeerList, PublicKeys, Role, check_peers,
     parse_peers, readable_peers, status,
 };
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, UnbufferedClientConnection};
@@ -39,6 +39,8 @@ use pins::Pins;
 pub(crate) struct KeyTls {
     /// At an entry, how it dials each exit, by the exit's name.
     exits: BTreeMap<String, Dials>,
+    /// At a leaf, how it dials each rendezvous, by the name.
+    places: BTreeMap<String, Dials>,
     servers: Servers,
     /// The keys of all peers.
     pins: Arc<Pins>,
@@ -49,18 +51,31 @@ pub(crate) struct KeyTls {
     inline: usize,
 }
 
-/// How an entry dials one exit.
+/// How this side dials one exit or rendezvous.
 #[derive(Debug)]
 struct Dials {
     /// The configuration with each of this side's keys.
     clients: Vec<Arc<ClientConfig>>,
-    /// The keys of the exit.
+    /// The keys of the other side.
     pins: Arc<Pins>,
 }
 
 impl Dials {
-    fn new(own: &[Own], exit: &Peer) -> std::result::Result<Self, rustls::Error> {
-        let pins = Arc::new(Pins::new(KeyRole::Exit, vec![exit.clone()], &provider()));
+    /// How this side dials each of `peers`, by the name.
+    fn of(
+        own: &[Own],
+        peers: &[Peer],
+        kind: PeerList,
+    ) -> std::result::Result<BTreeMap<String, Self>, rustls::Error> {
+        let dials = |peer: &Peer| {
+            let name = peer.name.clone().unwrap_or_default();
+            Ok((name, Self::new(own, peer, kind)?))
+        };
+        peers.iter().map(dials).collect()
+    }
+
+    fn new(own: &[Own], peer: &Peer, kind: PeerList) -> std::result::Result<Self, rustls::Error> {
+        let pins = Arc::new(Pins::new(kind, vec![peer.clone()], &provider()));
         let clients = own.iter().map(|own| client(&own.certified, &pins));
         let clients = clients.map(|config| config.map(Arc::new));
         Ok(Self {
@@ -76,7 +91,7 @@ impl KeyTls {
     /// # Errors
     /// [`Unusable`]: a file cannot be used, or a peer is not permitted.
     pub(crate) fn load(config: &PublicKeys, role: Role) -> std::result::Result<Self, Unusable> {
-        let (own_role, peer_role) = key_roles(role);
+        let (own_role, kind) = (KeyRole::of(role), PeerList::of(role));
         let mut pairs: Vec<(Own, ResetSecret)> = Vec::new();
         for file in &config.private_key_files {
             let pair = key_pair(file, own_role)?;
@@ -92,10 +107,10 @@ impl KeyTls {
         let (own, secrets): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         let secret = secrets.into_iter().next();
         let secret = secret.ok_or_else(|| Unusable::new(file, NO_KEY))?;
-        let peers = peers(config, peer_role, &own)?;
+        let peers = peers(config, kind, &own)?;
         let inline = config.peers.len();
         let choices = Arc::default();
-        Self::with((own, choices), secret, (peers, inline), peer_role)
+        Self::with((own, choices), secret, (peers, inline), kind, &config.places)
             .map_err(|error| Unusable::new(file, error))
     }
 
@@ -103,16 +118,19 @@ impl KeyTls {
         (own, choices): (Vec<Own>, Arc<Choices>),
         reset_secret: ResetSecret,
         (peers, inline): (Vec<Peer>, usize),
-        peer_role: KeyRole,
+        kind: PeerList,
+        places: &[Peer],
     ) -> std::result::Result<Self, rustls::Error> {
-        let mut exits = BTreeMap::new();
-        for exit in peers.iter().filter(|_| peer_role == KeyRole::Exit) {
-            let name = exit.name.clone().unwrap_or_default();
-            exits.insert(name, Dials::new(&own, exit)?);
-        }
-        let pins = Arc::new(Pins::new(peer_role, peers, &provider()));
+        let exits = match kind {
+            PeerList::Exits => &peers[..],
+            _ => &[],
+        };
+        let exits = Dials::of(&own, exits, PeerList::Exits)?;
+        let places = Dials::of(&own, places, PeerList::Places)?;
+        let pins = Arc::new(Pins::new(kind, peers, &provider()));
         Ok(Self {
             exits,
+            places,
             servers: Servers::new(server(ByHint::new(&own), &pins)?, reset_secret),
             pins,
             own,
@@ -144,7 +162,12 @@ impl KeyTls {
         }
         let own = (self.own.clone(), Arc::clone(&self.choices));
         let secret = self.servers.reset_secret.clone();
-        Self::with(own, secret, (peers, count), self.pins.role()).ok()
+        let places = config.places.iter().flat_map(|place| {
+            let dials = self.places.get(place.name.as_deref()?)?;
+            dials.pins.in_common(vec![place.clone()]).pop()
+        });
+        let places: Vec<_> = places.collect();
+        Self::with(own, secret, (peers, count), self.pins.kind(), &places).ok()
     }
 
     /// This side's keys, the newest first.
@@ -152,15 +175,30 @@ impl KeyTls {
         self.own.iter().rev().map(|own| &own.key)
     }
 
-    /// The configuration for a dial, and the key that it presents.
-    ///
-    /// # Errors
-    /// The configuration does not list the exit.
-    fn for_dial(&self, to: To<'_>) -> Result<(&Arc<ClientConfig>, Presented)> {
-        let dials = self.exit(to)?;
-        let (at, presented) = self.choices.choose(to.host, &self.own);
+    /// The configuration for a dial to `at`, and the key that it presents.
+    fn for_dial<'a>(&self, dials: &'a Dials, at: &str) -> (&'a Arc<ClientConfig>, Presented) {
+        let (at, presented) = self.choices.choose(at, &self.own);
         // Each own key has a configuration, and there is at least one.
-        Ok((&dials.clients[at], presented))
+        (&dials.clients[at], presented)
+    }
+
+    /// The keys of the exit `name` in `connect`.
+    pub(crate) fn keys_of_exit(&self, name: &str) -> Vec<[u8; KEY_BYTES]> {
+        let exit = self.exits.get(name).and_then(|exit| exit.pins.peers().first());
+        let keys = exit.map_or(&[][..], |exit| &exit.public_keys);
+        keys.iter().map(|key| *key.bytes()).collect()
+    }
+
+    /// The key of a peer with `proof`, with the role that the list gives it.
+    pub(crate) fn key_of(&self, proof: &Proof) -> Option<GatewayKey> {
+        let key = pins::key_in(proof.chain.first()?)?;
+        self.pins.listed(key).map(|(_, key)| key)
+    }
+
+    /// The identity of the listed exit that has the key `bytes`.
+    pub(crate) fn exit_with(&self, bytes: &[u8; KEY_BYTES]) -> Option<String> {
+        let (peer, key) = self.pins.listed(bytes)?;
+        (key.role() == KeyRole::Exit).then(|| peer.identity(&key))
     }
 
     fn exit(&self, to: To<'_>) -> Result<&Dials> {
@@ -183,21 +221,54 @@ impl KeyTls {
         part: Part<'_>,
         inside: Inside,
     ) -> Result<Box<dyn Transport>> {
-        let (made, presented) = match part {
-            Part::Dials(to) => {
-                let (config, presented) = self.for_dial(to)?;
-                let (config, name) = (Arc::clone(config), server_name(to.host));
-                let connection =
-                    UnbufferedClientConnection::new_with_alpn(config, name, inside.alpn());
-                let made = handshake::run(&*below, connection.map_err(invalid)?).await;
-                (made, Some(presented))
-            }
+        match part {
+            Part::Dials(to) => self.dial(below, self.exit(to)?, (to.host, to.host), inside).await,
             Part::Accepts => {
                 let connection = UnbufferedServerConnection::new(self.servers.of(inside));
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await;
-                (made, None)
+                self.finish(below, made, None, &self.pins).await
             }
-        };
+        }
+    }
+
+    /// Works as [`Self::secure`] on the dialling side, to the rendezvous with the name `name`.
+    ///
+    /// # Errors
+    /// The errors of [`Self::secure`].
+    pub(crate) async fn meet(
+        &self,
+        below: Box<dyn Transport>,
+        (name, host): (&str, &str),
+    ) -> Result<Box<dyn Transport>> {
+        let place = self.places.get(name);
+        let place = place.ok_or_else(|| invalid(format!("no rendezvous has the name {name:?}")))?;
+        // A host may be that of an exit, too.
+        let at = format!("rendezvous {host}");
+        self.dial(below, place, (host, &at), Inside::Rendezvous).await
+    }
+
+    async fn dial(
+        &self,
+        below: Box<dyn Transport>,
+        dials: &Dials,
+        (host, at): (&str, &str),
+        inside: Inside,
+    ) -> Result<Box<dyn Transport>> {
+        let (config, presented) = self.for_dial(dials, at);
+        let (config, name) = (Arc::clone(config), server_name(host));
+        let connection = UnbufferedClientConnection::new_with_alpn(config, name, inside.alpn());
+        let made = handshake::run(&*below, connection.map_err(invalid)?).await;
+        self.finish(below, made, Some(presented), &dials.pins).await
+    }
+
+    /// Verifies the peer after a handshake in which a dialling side presented `presented`.
+    async fn finish(
+        &self,
+        below: Box<dyn Transport>,
+        made: Result<handshake::Made>,
+        presented: Option<Presented>,
+        pins: &Pins,
+    ) -> Result<Box<dyn Transport>> {
         let mut made = match made {
             Ok(made) => made,
             Err(error) => {
@@ -211,7 +282,7 @@ impl KeyTls {
                 return Err(error);
             }
         };
-        let proof = self.proof(part, std::mem::take(&mut made.chain))?;
+        let proof = proof_of(pins, std::mem::take(&mut made.chain))?;
         if let Some(presented) = presented {
             // The peer verifies this side's key after this side's handshake, so the refusal arrives
             // with the first record.
@@ -233,29 +304,20 @@ impl KeyTls {
             Part::Dials(to) => &self.exit(to)?.pins,
             Part::Accepts => &self.pins,
         };
-        let (spki, rest) = match chain.split_first() {
-            Some((spki, rest)) => (spki.as_ref(), rest),
-            None => (&[][..], &[][..]),
-        };
-        let identity = pins.identity(spki, rest, UnixTime::now());
-        let identity = identity.map_err(|refused| KeyRefusal::from(refused).into_error())?;
-        Ok(Proof {
-            chain,
-            ..Proof::of(identity)
-        })
+        proof_of(pins, chain)
     }
 
     /// Whether `proof` would be accepted at `now`.
     pub(crate) fn standing(&self, proof: &Proof, now: UnixTime) -> Standing {
-        match self.pins.role() {
-            KeyRole::Exit => match self.exits.get(&proof.identity) {
+        match self.pins.kind() {
+            PeerList::Exits => match self.exits.get(&proof.identity) {
                 Some(exit) => exit.pins.standing(proof, now),
                 None => Standing::Revoked(format!(
                     "the exit {} is no longer in connect",
                     proof.identity
                 )),
             },
-            KeyRole::Entry | KeyRole::Rendezvous => self.pins.standing(proof, now),
+            _ => self.pins.standing(proof, now),
         }
     }
 
@@ -270,7 +332,7 @@ impl KeyTls {
         to: To<'_>,
     ) -> Result<(ClientConfig, String, Presented)> {
         let name = server_name(to.host).to_str().into_owned();
-        let (config, presented) = self.for_dial(to)?;
+        let (config, presented) = self.for_dial(self.exit(to)?, to.host);
         Ok((for_quic(config, inside), name, presented))
     }
 
@@ -283,6 +345,20 @@ impl KeyTls {
     pub(crate) const fn reset_secret(&self) -> &ResetSecret {
         &self.servers.reset_secret
     }
+}
+
+/// The proof of a peer that presented `chain`.
+fn proof_of(pins: &Pins, chain: Vec<CertificateDer<'static>>) -> Result<Proof> {
+    let (spki, rest) = match chain.split_first() {
+        Some((spki, rest)) => (spki.as_ref(), rest),
+        None => (&[][..], &[][..]),
+    };
+    let identity = pins.identity(spki, rest, UnixTime::now());
+    let identity = identity.map_err(|refused| KeyRefusal::from(refused).into_error())?;
+    Ok(Proof {
+        chain,
+        ..Proof::of(identity)
+    })
 }
 
 /// The problem of a file without a key.
@@ -343,7 +419,7 @@ fn server(own: ByHint, pins: &Arc<Pins>) -> std::result::Result<ServerConfig, ru
 /// The peers of the configuration and of its file.
 fn peers(
     config: &PublicKeys,
-    role: KeyRole,
+    kind: PeerList,
     own: &[Own],
 ) -> std::result::Result<Vec<Peer>, Unusable> {
     let mut peers = config.peers.clone();
@@ -358,7 +434,7 @@ fn peers(
         }
     }
     let own: Vec<_> = own.iter().map(|own| *own.key.bytes()).collect();
-    check_peers(&peers, role, &own).map_err(|found| match file {
+    check_peers(&peers, kind, &own).map_err(|found| match file {
         Some(file) if found.index >= inline => {
             let number = numbers
                 .get(found.index - inline)
@@ -367,11 +443,12 @@ fn peers(
             Unusable::new(file, format!("line {number}: {}", found.problem))
         }
         _ => {
-            let list = match role {
-                KeyRole::Exit => "connect",
-                KeyRole::Entry | KeyRole::Rendezvous => "security.peers",
+            let (list, flag) = match kind {
+                PeerList::Exits => ("connect", "--peer"),
+                PeerList::Members => ("members", "--member"),
+                PeerList::Entries | PeerList::Places => ("security.peers", "--peer"),
             };
-            let place = format!("{list}[{}] (--peer)", found.index);
+            let place = format!("{list}[{}] ({flag})", found.index);
             Unusable::new(Path::new(&place), found.problem)
         }
     })?;

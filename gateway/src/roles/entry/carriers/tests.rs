@@ -32,7 +32,6 @@ fn dial_context(ways: Ways) -> DialContext {
         ssh: crate::io::ssh::Settings::new(&session),
         egress: worker.egress,
         network: None,
-        leaf: None,
     }
 }
 

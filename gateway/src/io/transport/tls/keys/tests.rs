@@ -37,6 +37,7 @@ impl Pair {
             private_key_files: vec![self.file.clone()],
             peers,
             peers_file: None,
+            places: Vec::new(),
         }
     }
 
@@ -196,7 +197,7 @@ impl KeyTls {
         };
         let secret = self.servers.reset_secret.clone();
         let peers = (self.pins.peers().to_vec(), self.inline);
-        Self::with((vec![own], Arc::default()), secret, peers, self.pins.role()).unwrap()
+        Self::with((vec![own], Arc::default()), secret, peers, self.pins.kind(), &[]).unwrap()
     }
 }
 
@@ -292,6 +293,7 @@ fn a_list_with_a_wrong_peer_is_not_loaded() {
         std::fs::write(&file, text).unwrap();
         let config = PublicKeys {
             peers_file: Some(file.clone()),
+            places: Vec::new(),
             ..exit.config(vec![Peer::with_key(entry.key(KeyRole::Entry))])
         };
         KeyTls::load(&config, Role::Exit).map_err(|error| error.to_string())
@@ -473,6 +475,7 @@ fn a_removal_takes_effect_although_the_new_list_cannot_be_used() {
     let [one, two, three] = [&entry, &stranger, &third].map(|pair| pair.key(KeyRole::Entry));
     let config = |peers: &[GatewayKey]| PublicKeys {
         peers_file: Some(file.clone()),
+        places: Vec::new(),
         ..exit.config(peers.iter().copied().map(Peer::with_key).collect())
     };
     std::fs::write(&file, format!("{three}\n")).unwrap();
