@@ -18,6 +18,8 @@ mod common;
 mod ends;
 #[path = "common/herd.rs"]
 mod herd;
+#[path = "common/meeting.rs"]
+mod meeting;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -28,6 +30,7 @@ use authority::Authority;
 use common::*;
 use ends::*;
 use herd::Herd;
+use meeting::Place;
 
 const SILENT: usize = 5_000;
 /// Maximum memory of a waiting connection, in KiB. The maximum is three times the measured value:
@@ -158,39 +161,25 @@ fn clients(name: &'static str, protocol: &str, prefix: &'static [u8], target: So
 
 /// The port of a rendezvous. The legitimate client is a new leaf that visits.
 fn rendezvous(target: SocketAddr) -> Door {
-    const SECRET: &str = "0123456789abcdef0123456789abcdef";
-    let dir = tempfile::tempdir().unwrap();
-    const VISITS: &str = "fedcba9876543210fedcba9876543210";
-    let [secrets, own, visits] = ["secrets", "own", "visits"].map(|name| dir.path().join(name));
-    std::fs::write(&secrets, format!("db {SECRET} {VISITS}\n")).unwrap();
-    std::fs::write(&own, SECRET).unwrap();
-    std::fs::write(&visits, VISITS).unwrap();
-    let address = carrier_address();
-    let listen = address.to_string();
-    let secrets = secrets.to_str().unwrap();
-    let gate = Gate::with_flags(&["rendezvous", "--listen", &listen, "--secrets", secrets]);
-    let gate = gate.until_ready();
-    let leaf = |file: &Path| format!("rendezvous: {{name: db, secretFile: '{}'}}", file.display());
-    let (own, visits) = (leaf(&own), leaf(&visits));
-    let exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{address}'\nadmin: ADMIN\n{own}\nallow: [{target_rule}]\n", target_rule = common::rule(&target)
-    ))
-    .until_ready();
+    let place = Place::new();
+    let address = meeting::loopback(place.port);
+    let gate = place.rendezvous();
+    let exit = place.exit("exit", target).until_ready();
     let visit = move || {
-        let security = format!("{{mode: None}}\n{visits}");
-        let (_entry, forward) = entry(&security, "Native", address, target);
+        let forward = carrier_address();
+        let _entry = place.entry("entry", forward, target).until_ready();
         echo_through(forward, |_| {});
     };
     Door {
         name: "rendezvous",
         gate,
         address,
-        prefix: b"\x01\x3cMUXMEETS\x01\x02\0\0\0\0",
+        prefix: b"\x16\x03\x01\x40\0\x01\0\x3f\xfc\x03\x03",
         permits: PERMITS_MAX,
         kib_a_permit: KIB_A_LEAF,
         code: "MT0221",
         visit: Box::new(visit),
-        _rest: vec![Box::new(exit), Box::new(dir)],
+        _rest: vec![Box::new(exit)],
     }
 }
 

@@ -29,7 +29,9 @@ fn commands(text: &str) -> Vec<Vec<String>> {
             let words = words.into_iter().take_while(|word| word != ">");
             let word = |word: String| {
                 let word = word.replace("ENTRY_KEY", &key_text(KeyRole::Entry, &[7; KEY_BYTES]));
-                word.replace("EXIT_KEY", &key_text(KeyRole::Exit, &[7; KEY_BYTES]))
+                let meet = key_text(KeyRole::Rendezvous, &[7; KEY_BYTES]);
+                let word = word.replace("RENDEZVOUS_KEY", &meet);
+                word.replace("EXIT_KEY", &key_text(KeyRole::Exit, &[8; KEY_BYTES]))
             };
             words.map(word).collect()
         })

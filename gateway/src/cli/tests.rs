@@ -1,6 +1,6 @@
 use muxtunnel_gateway_config::{
     BitRate, CongestionControl, Drain, Limits, Memory, Priority, Protocol, ProxyListen, Timeouts,
-    WebSocket,
+    WebSocket, key_text,
 };
 
 use super::*;

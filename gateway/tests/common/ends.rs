@@ -38,6 +38,13 @@ pub fn tls(dir: &Path, authority: &Authority) -> (Files, Files, Ends) {
 
 /// Writes the private key of a gateway. Returns its public key as that of an entry and of an exit.
 pub fn gateway_key(file: &Path) -> [String; 2] {
+    let [entry, exit, _] = keys_of_all_roles(file);
+    [entry, exit]
+}
+
+/// Writes the private key of a gateway. Returns its public key as that of an entry, of an exit and of
+/// a rendezvous.
+pub fn keys_of_all_roles(file: &Path) -> [String; 3] {
     let done = Command::new(env!("CARGO_BIN_EXE_muxgate"))
         .args(["keygen", "--force"])
         .arg(file)

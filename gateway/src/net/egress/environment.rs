@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use anyhow::Context;
 use ipnet::IpNet;
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Config, Proxy, ProxyServer, Security, UNIX_PREFIX};
+use muxtunnel_gateway_config::{Config, Connect, Proxy, ProxyServer, Security, UNIX_PREFIX};
 
 /// Returns the proxy for the carriers of `config`. `variable` reads an environment variable.
 ///

@@ -80,7 +80,8 @@ fn dials_that_fail_together_change_the_key_once_and_the_hosts_are_bounded() {
     let (_dir, old, exit, new) = pairs();
     let entry = with_keys(&[&old, &new], &[exit.key(KeyRole::Exit)], Role::Entry);
     let [old, new] = [&old, &new].map(|pair| Some(pair.key(KeyRole::Entry)));
-    let present = |host: &str| entry.for_dial(To::exit(host)).unwrap().1;
+    let exit = entry.exit(To::exit("a")).unwrap();
+    let present = |host: &str| entry.for_dial(exit, host).1;
     let [first, second, other] = ["a", "a", "b"].map(present);
     assert_eq!([first.key(), second.key(), other.key()], [new; 3]);
     first.refused();
