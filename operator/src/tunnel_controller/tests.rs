@@ -35,11 +35,6 @@ use crate::testing::tunnel::{
     object_json, peer_json, settings, shop_json, tuned,
 };
 
-/// Whether gateways can serve the object: they do not know the members of a rendezvous yet.
-fn is_served(spec: &str) -> bool {
-    !spec.contains("MuxRendezvous")
-}
-
 /// The name of the children of an end of the tunnel `office`.
 fn child(end: &str) -> String {
     match end {

@@ -52,6 +52,8 @@ pub use streams::{Streams, UsersFile, ValidatedForward, ValidatedProxy};
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muxtunnel_gateway_config::Member;
+
 use super::dereference::Dereferenced;
 use super::end::End;
 use super::hindrance::Hindrance;
@@ -76,6 +78,8 @@ pub struct ValidatedObject {
     pub connect: Vec<ValidatedConnect>,
     /// Where exits wait for entries instead of a port of their own.
     pub meetings: Vec<ValidatedMeeting>,
+    /// The members of a rendezvous.
+    pub members: Vec<Member>,
     /// The source of the gateways' certificates.
     pub certificates: ValidatedCertificates,
     /// The MuxPeers of an exit, oldest first.
@@ -190,6 +194,7 @@ fn valid(
         services: services::of(object, &holder, &gateways)?,
         connect: connect::of(object, &holder, &carrier)?,
         meetings: connect::meetings(object)?,
+        members: connect::members(object)?,
         network: ValidatedNetwork::of(object, carrier.protocol, &peers)?,
         benchmark: OwningBenchmark::of(object),
         holder,

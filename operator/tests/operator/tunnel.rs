@@ -62,11 +62,6 @@ fn object(text: &str) -> Object {
     try_decoded(object_json(text)).unwrap()
 }
 
-/// Whether gateways can serve the object: they do not know the members of a rendezvous yet.
-fn is_served(spec: &str) -> bool {
-    !spec.to_lowercase().contains("rendezvous")
-}
-
 fn named(namespace: &str, name: &str) -> ServiceName {
     ServiceName {
         namespace: namespace.to_owned(),

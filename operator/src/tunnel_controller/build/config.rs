@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use muxtunnel_contract::secrets;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectWebSocket, Drain, Forward,
-    LISTEN_RULES_MAX, ListenRule, Peer, Policy, Ports, ProxyListener, PublicKeys, ReverseForward,
+    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectRendezvous, ConnectWebSocket, Drain,
+    Forward, LISTEN_RULES_MAX, ListenRule, MeetingPlace, Peer, Policy, Ports, ProxyListener, PublicKeys, ReverseForward,
     Rule, Security, SshAlgorithms, SshListener, Target, WebSocket,
 };
 
@@ -15,7 +15,8 @@ use super::sizing::sizing;
 use super::{BuildError, End, network};
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{
-    JudgedPeer, UsersFile, ValidatedConnect, ValidatedForward, ValidatedGateway, ValidatedObject,
+    JudgedPeer, UsersFile, ValidatedConnect, ValidatedForward, ValidatedGateway, ValidatedMeeting,
+    ValidatedObject,
     ValidatedProxy, ValidatedSecurity, ValidatedSsh,
 };
 
@@ -57,8 +58,11 @@ pub(super) fn config(
         proxy: None,
         listen: port.map(|_| all_addresses(CARRIER_PORT)),
         trusted_proxies: port.map_or(Vec::new(), |port| port.trusted_proxies.clone()),
-        rendezvous: None,
-        secrets_file: None,
+        rendezvous: match end {
+            End::Exit => object.meetings.iter().map(meeting).collect(),
+            End::Entry | End::Rendezvous => Vec::new(),
+        },
+        members: object.members.clone(),
         ssh: gateway.ssh.as_ref().map(ssh),
         network: (object.network.as_ref()).map(|asked| network::config(asked, end)),
         admin: Some(all_addresses(ADMIN_PORT)),
@@ -125,11 +129,13 @@ fn security(object: &ValidatedObject, end: End, security: &ValidatedSecurity) ->
             private_key_files: vec![file(PRIVATE_KEY_FILE)],
             peers: Vec::new(),
             peers_file: Some(file(PEERS_FILE)),
+            places: Vec::new(),
         }),
         ValidatedSecurity::PublicKeys { secrets } => Security::PublicKeys(PublicKeys {
             private_key_files: secrets.iter().map(|secret| file(secret)).collect(),
             peers,
             peers_file: None,
+            places: Vec::new(),
         }),
     }
 }
@@ -163,13 +169,28 @@ fn one_exit(exit: &ValidatedConnect, security: &ValidatedSecurity) -> Connect {
         name: exit.name.clone(),
         // A greater order is out of bounds, too.
         order: exit.order.try_into().unwrap_or(u8::MAX),
-        address: Some(exit.address.to_string()),
+        address: match exit.meeting {
+            Some(_) => None,
+            None => Some(exit.address.to_string()),
+        },
+        rendezvous: exit.meeting.as_ref().map(|place| ConnectRendezvous {
+            address: place.address.to_string(),
+            public_keys: place.public_keys.clone(),
+        }),
         command: Vec::new(),
         public_keys: exit.public_keys.clone(),
         certificate_names,
         web_socket: exit.web_socket_host.as_ref().map(|host| ConnectWebSocket {
             host: Some(host.clone()),
         }),
+    }
+}
+
+fn meeting(place: &ValidatedMeeting) -> MeetingPlace {
+    MeetingPlace {
+        name: place.name.clone(),
+        address: place.address.to_string(),
+        public_keys: place.public_keys.clone(),
     }
 }
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use muxtunnel_contract::secrets;
-use muxtunnel_crds::{CarrierService, Connect, ExitRendezvous};
-use muxtunnel_gateway_config::{CARRIER_PORT, GatewayKey, KeyRole};
+use muxtunnel_crds::{self as crds, CarrierService, Connect, ExitRendezvous};
+use muxtunnel_gateway_config::{CARRIER_PORT, ExpirationTime, GatewayKey, KeyRole, Member};
 
 use super::ValidatedCarrier;
 use crate::tunnel_controller::end::End;
@@ -175,6 +175,36 @@ fn meeting(
         address: Address::new(host, port),
         public_keys: keys("publicKeys", public_keys, KeyRole::Rendezvous)?,
     })
+}
+
+/// The members of a rendezvous.
+pub(super) fn members(object: &Object) -> Result<Vec<Member>, String> {
+    let asked = object.rendezvous();
+    let asked = asked.map_or(&[][..], |rendezvous| &rendezvous.spec.members);
+    let member = |asked: &crds::Member| {
+        let crds::Member {
+            name,
+            public_keys,
+            suspend,
+            expiration_time,
+        } = asked;
+        let wrong = |problem: String| format!("members {name}: {problem}");
+        let key = |(index, text): (usize, &String)| {
+            let key = text.parse::<GatewayKey>();
+            key.map_err(|error| wrong(format!("publicKeys[{index}]: {error}")))
+        };
+        let public_keys = public_keys.iter().enumerate().map(key);
+        let time = expiration_time.as_ref();
+        let time = time.map(|time| ExpirationTime::parse(&time.0.to_string()));
+        let time = time.transpose();
+        Ok(Member {
+            name: Some(name.clone()),
+            public_keys: public_keys.collect::<Result<_, _>>()?,
+            suspend: *suspend,
+            expiration_time: time.map_err(|problem| wrong(format!("expirationTime: {problem}")))?,
+        })
+    };
+    asked.iter().map(member).collect()
 }
 
 /// The keys of gateways with the role `role`.

@@ -30,7 +30,7 @@ fn children() -> Vec<Value> {
         objects.map(|object| serde_json::to_value(object).unwrap())
     }
     let mut all = Vec::new();
-    for spec in objects().iter().filter(|spec| is_served(spec)) {
+    for spec in objects().iter() {
         let built = built(spec);
         all.extend(json(&built.service_accounts));
         all.extend(json(&built.config_maps));

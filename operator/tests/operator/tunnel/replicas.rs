@@ -174,7 +174,6 @@ fn an_exit_has_room_for_as_many_entries_as_there_may_be() {
 }
 
 #[test]
-#[ignore = "gateways do not know the members of a rendezvous yet"]
 fn a_rendezvous_has_no_sessions_whose_memory_would_be_counted() {
     let limited = |limits: &str| {
         let template = format!(

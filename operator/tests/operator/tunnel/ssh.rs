@@ -102,7 +102,6 @@ fn the_port_has_a_service_of_its_own_which_goes_with_it() {
 }
 
 #[test]
-#[ignore = "gateways do not know the members of a rendezvous yet"]
 fn an_exit_that_is_met_at_a_rendezvous_has_the_port_and_no_other() {
     let at = format!(
         "rendezvous: [{{name: meet, host: meet.example.com, port: 443, publicKeys: [{RENDEZVOUS_KEY}]}}]\n"

@@ -29,7 +29,6 @@ fn the_status_says_where_users_log_in_and_the_secret_for_ssh_is_among_the_secret
 }
 
 #[test]
-#[ignore = "gateways do not know the members of a rendezvous yet"]
 fn a_rendezvous_is_ready_and_has_no_carriers_of_its_own() {
     let mut case = case(RENDEZVOUS);
     case.status(End::Rendezvous).carriers.clear();
@@ -45,7 +44,6 @@ fn a_rendezvous_is_ready_and_has_no_carriers_of_its_own() {
 
 /// Entries dial the rendezvous.
 #[test]
-#[ignore = "gateways do not know the members of a rendezvous yet"]
 fn an_exit_at_a_rendezvous_has_no_endpoint() {
     let met = format!(
         "{EXIT}rendezvous: [{{name: a, host: meet.example.com, port: 443, publicKeys: [{RENDEZVOUS_KEY}]}}]\n"
