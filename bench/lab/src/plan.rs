@@ -184,7 +184,6 @@ const WAYS: [System; 22] = [
     System::MuxgateSocks5,
     System::MuxgateHttp,
     System::MuxgateReverse,
-    System::MuxgateVisitor,
     System::MuxgateKeysVisitor,
     System::Openssh,
     System::OpensshDynamic,

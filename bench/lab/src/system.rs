@@ -102,8 +102,6 @@ pub(crate) enum System {
     MuxgateHttp,
     /// Plain carriers; the gateway on the target's side dials them.
     MuxgateReverse,
-    /// Plain carriers; both gateways dial a rendezvous.
-    MuxgateVisitor,
     /// Public keys; both gateways dial a rendezvous, which cannot read the payload.
     MuxgateKeysVisitor,
     /// QUIC, which runs on UDP and includes mutual TLS.
@@ -267,7 +265,6 @@ impl System {
             Self::MuxgateSocks5 => plain.by(Way::Dynamic(Proxy::Socks5)),
             Self::MuxgateHttp => plain.by(Way::Dynamic(Proxy::Http)),
             Self::MuxgateReverse => plain.by(Way::Reverse),
-            Self::MuxgateVisitor => plain.by(Way::Visitor),
             Self::MuxgateKeysVisitor => keys.by(Way::Visitor),
             Self::MuxgateQuic => tls.speaking("QUIC"),
             Self::MuxgateQuicBbr => Gateways {

@@ -146,8 +146,8 @@ Examples:
 /// `muxgate keygen`.
 pub(super) const KEYGEN: &str = "\
 Examples:
-  A key for each side. Each command prints mte1..., the public key for an entry, and mtx1..., the
-  public key for an exit:
+  A key for each side. Each command prints mte1..., the public key for an entry, mtx1..., the public
+  key for an exit, and mtr1..., the public key for a rendezvous:
     muxgate keygen exit.key && muxgate keygen entry.key
   The public keys of an existing file:
     muxgate keygen --show exit.key

@@ -25,11 +25,6 @@ use crate::topology::{Place, TUNNEL, at};
 const DIALS: &str = "dials.example.com";
 const ACCEPTS: &str = "accepts.example.com";
 
-/// The name and the secrets with which exit and entry authenticate to the rendezvous.
-const MEETING: &str = "lab";
-const SECRET: &str = "exit-secret-of-the-lab-16-bytes-at-least";
-const VISIT_SECRET: &str = "entry-secret-of-the-lab-16-bytes-at-least";
-
 /// How carriers are secured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Security {
@@ -202,18 +197,20 @@ impl Gateways {
         });
         let mut launches = Vec::new();
         if self.way == Way::Visitor {
-            let secrets = setup.file("secrets", &format!("{MEETING} {SECRET} {VISIT_SECRET}\n"))?;
+            let (private, public) = key_pair(setup, "rendezvous.key")?;
             let own = json!({
                 "role": "Rendezvous",
-                "security": {"mode": "None"},
+                "security": {"mode": "PublicKeys", "privateKeyFiles": [private]},
                 "listen": carrier,
-                "secretsFile": secrets,
+                "members": [
+                    {"name": "entry", "publicKeys": keys.accepts["peers"][0]["publicKeys"]},
+                    {"name": "exit", "publicKeys": keys.exit["publicKeys"]},
+                ],
             });
-            let registers = setup.file("exit-secret", SECRET)?;
-            let visits = setup.file("entry-secret", VISIT_SECRET)?;
-            exit["rendezvous"] = json!({"name": MEETING, "secretFile": registers});
-            entry["rendezvous"] = json!({"name": MEETING, "secretFile": visits});
-            exit["connect"] = json!([{"name": "rendezvous", "address": carrier}]);
+            let place = json!({"address": carrier, "publicKeys": [public.rendezvous]});
+            entry["connect"] = json!([{"name": "exit", "rendezvous": place}]);
+            exit["rendezvous"] =
+                json!([{"name": "rendezvous", "address": carrier, "publicKeys": place["publicKeys"]}]);
             launches.push(
                 launch(setup, Place::Entry, "rendezvous", &own)?
                     .called("rendezvous")
@@ -438,24 +435,39 @@ fn ssh_keys(setup: &Setup<'_>) -> Result<Keys> {
     })
 }
 
-/// Creates a key for each end with `muxgate keygen`.
-fn public_keys(setup: &Setup<'_>) -> Result<Keys> {
-    let pair = |name: &str| {
-        let path = setup.folder.join(name);
-        let mut command = Command::new(setup.muxgate);
-        let output = command.args(["keygen", "--force"]).arg(&path).output();
-        let output = output.context("cannot start muxgate keygen")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "muxgate keygen: {}", said.trim());
-        let text = String::from_utf8_lossy(&output.stdout);
-        let mut lines = text.lines().map(str::to_owned);
-        let public = lines.next().zip(lines.next());
-        Ok((
-            path,
-            public.context("muxgate keygen printed no public keys")?,
-        ))
+/// The public key of a gateway in each role.
+struct PublicKey {
+    entry: String,
+    exit: String,
+    rendezvous: String,
+}
+
+/// Creates a key with `muxgate keygen`. Returns the file of the private key.
+fn key_pair(setup: &Setup<'_>, name: &str) -> Result<(PathBuf, PublicKey)> {
+    let path = setup.folder.join(name);
+    let mut command = Command::new(setup.muxgate);
+    let output = command.args(["keygen", "--force"]).arg(&path).output();
+    let output = output.context("cannot start muxgate keygen")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "muxgate keygen: {}", said.trim());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    let lines: Result<[String; 3], _> = lines.try_into();
+    let [entry, exit, rendezvous] =
+        lines.map_err(|_| anyhow::anyhow!("muxgate keygen did not print three public keys"))?;
+    let public = PublicKey {
+        entry,
+        exit,
+        rendezvous,
     };
-    let ((dials, (entry, _)), (accepts, (_, exit))) = (pair("dials.key")?, pair("accepts.key")?);
+    Ok((path, public))
+}
+
+/// Creates a key for each end.
+fn public_keys(setup: &Setup<'_>) -> Result<Keys> {
+    let (dials, near) = key_pair(setup, "dials.key")?;
+    let (accepts, far) = key_pair(setup, "accepts.key")?;
+    let (entry, exit) = (near.entry, far.exit);
     let end = |private: &Path| json!({"mode": "PublicKeys", "privateKeyFiles": [private]});
     let mut accepting = end(&accepts);
     accepting["peers"] = json!([{"publicKeys": [entry]}]);

@@ -75,18 +75,6 @@ fn with_reverse_forwards_the_targets_side_dials_the_carriers() {
 }
 
 #[test]
-fn visitors_and_visited_dial_the_rendezvous() {
-    let (folder, lines) = lines(System::MuxgateVisitor);
-    assert_eq!(lines.len(), 3);
-    for name in ["muxgate-entry.yaml", "muxgate-exit.yaml"] {
-        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
-        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(config["connect"], "10.70.2.1:6100");
-        assert_eq!(config["rendezvous"]["name"], "lab");
-    }
-}
-
-#[test]
 fn both_ends_over_tls_have_certificates_of_one_authority() {
     let (folder, _) = lines(System::MuxgateTls);
     for name in ["muxgate-entry.yaml", "muxgate-exit.yaml"] {
@@ -209,7 +197,6 @@ fn the_files_of_gateways_are_configurations() {
         System::MuxgateTlsReverse,
         System::MuxgateHttp,
         System::MuxgateReverse,
-        System::MuxgateVisitor,
         System::MuxgateQuicBbr,
         System::MuxgateHttp3,
         System::MuxgateHttp2,
