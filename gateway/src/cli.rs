@@ -13,6 +13,7 @@ mod forwards;
 mod help;
 mod keygen;
 mod log_format;
+mod meeting;
 mod network;
 #[cfg(test)]
 mod parity;
@@ -26,7 +27,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use muxtunnel_gateway_config::{
-    LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, STREAMS_DEFAULT, Cidr, Config, Connect, ConnectRendezvous, GatewayKey, GatewayKeyError, GatewayLimits, KeyRole, ListenRule, MeetingPlace, Member, Pool, PublicKeys, Role, Rule, Security, Transport,
+    Cidr, Config, Connect, GatewayLimits, LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, ListenRule, Pool,
+    PublicKeys, Role, Rule, STREAMS_DEFAULT, Security, Transport,
 };
 
 use crate::base::log::Format;
@@ -36,6 +38,7 @@ use choices::{CongestionControlArg, ProtocolArg, TransportArg};
 use config::{base, plain};
 use forwards::ForwardArgs;
 use log_format::LogArgs;
+use meeting::{LeafArgs, members, registration, visited};
 use network::{NetworkArgs, NetworkRules};
 use security::SecurityArgs;
 
@@ -118,33 +121,6 @@ pub enum Task {
     UdpBuffers,
     /// Creates or deletes an interface.
     Tun(Tun),
-}
-
-/// Flags of a leaf gateway, which meets its peer at a rendezvous.
-#[derive(Debug, Args)]
-struct LeafArgs {
-    /// Meet the peer at this rendezvous.
-    #[arg(long, value_name = "HOST:PORT", requires = "rendezvous_key")]
-    rendezvous: Option<String>,
-    /// The public key of the rendezvous, mtr1... (repeatable while the rendezvous changes its key).
-    #[arg(long, value_name = "KEY", requires = "rendezvous")]
-    rendezvous_key: Vec<String>,
-}
-
-impl LeafArgs {
-    /// The address and the keys of the rendezvous.
-    ///
-    /// # Errors
-    /// A key is not that of a rendezvous.
-    fn place(self) -> Result<Option<(String, Vec<GatewayKey>)>, String> {
-        let Some(address) = self.rendezvous else {
-            return Ok(None);
-        };
-        let key = |text: &String| GatewayKey::of_role(text, KeyRole::Rendezvous);
-        let keys = self.rendezvous_key.iter().map(key).collect::<Result<_, _>>();
-        let keys = keys.map_err(|error| format!("--rendezvous-key: {error}"))?;
-        Ok(Some((address, keys)))
-    }
 }
 
 #[derive(Debug, Args)]
@@ -458,43 +434,6 @@ impl Cli {
             })),
         }))
     }
-}
-
-/// The rendezvous where an exit waits.
-fn registration((address, public_keys): (String, Vec<GatewayKey>)) -> MeetingPlace {
-    MeetingPlace {
-        name: "rendezvous".to_owned(),
-        address,
-        public_keys,
-    }
-}
-
-/// The exit at a rendezvous.
-fn visited((address, public_keys): (String, Vec<GatewayKey>)) -> Connect {
-    Connect {
-        name: "exit".to_owned(),
-        rendezvous: Some(ConnectRendezvous {
-            address,
-            public_keys,
-        }),
-        ..Connect::default()
-    }
-}
-
-/// The members with these keys.
-///
-/// # Errors
-/// A text is not a key.
-fn members(keys: &[String]) -> Result<Vec<Member>, String> {
-    let member = |text: &String| {
-        let key = text.parse();
-        let key = key.map_err(|error: GatewayKeyError| format!("--member: {error}"))?;
-        Ok(Member {
-            public_keys: vec![key],
-            ..Member::default()
-        })
-    };
-    keys.iter().map(member).collect()
 }
 
 /// The transport of the flag `typed`. `upgrades`: whether the address is that of a WebSocket.

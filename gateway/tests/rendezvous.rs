@@ -95,7 +95,11 @@ fn who_is_no_member_or_has_nobody_to_visit_is_refused_and_told_why() {
     let (place, (_listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
     let entry = place.entry("entry", loopback(free_port()), address);
-    entry.line(&["WARN", "MT0221", "no exit is registered under the requested key"]);
+    entry.line(&[
+        "WARN",
+        "MT0221",
+        "no exit is registered under the requested key",
+    ]);
     let stranger = place.entry("stranger", loopback(free_port()), address);
     stranger.line(&["WARN", "MT0235", "does not accept this gateway's key"]);
     let impostor = place.exit("stranger", address);
@@ -105,11 +109,16 @@ fn who_is_no_member_or_has_nobody_to_visit_is_refused_and_told_why() {
     rendezvous.line(&["WARN", "MT0233", "is not in members"]);
     assert!(metric(&rendezvous, "muxgate_opens_refused_total{code=\"MT0233\"}") >= 2);
     // A gateway with another key in place of the rendezvous learns nothing.
-    let misled = Gate::with_file(&place.exit_file("exit", address).replace(
-        &place.key("rendezvous", 2),
-        &place.key("stranger", 2),
-    ));
-    misled.line(&["Cannot register at the rendezvous", "MT0233", "publicKeys of the rendezvous"]);
+    let misled = Gate::with_file(
+        &place
+            .exit_file("exit", address)
+            .replace(&place.key("rendezvous", 2), &place.key("stranger", 2)),
+    );
+    misled.line(&[
+        "Cannot register at the rendezvous",
+        "MT0233",
+        "publicKeys of the rendezvous",
+    ]);
     // The visitor waits, so the exit may still register later.
     let _exit = place.exit("exit", address).until_ready();
     let _entry = entry.until_ready();
@@ -120,7 +129,10 @@ fn the_key_of_an_entry_registers_nothing_and_that_of_an_exit_visits_nothing() {
     let (place, (listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
     let intruder = place.exit("entry", address);
-    intruder.line(&["Cannot register at the rendezvous", "only an exit registers"]);
+    intruder.line(&[
+        "Cannot register at the rendezvous",
+        "only an exit registers",
+    ]);
     rendezvous.line(&["WARN", "MT0221", "name=\"near\"", "only an exit registers"]);
     let _exit = place.exit("exit", address).until_ready();
     let forward = loopback(free_port());
@@ -226,7 +238,9 @@ fn a_removed_member_loses_its_registration_and_meetings_go_on() {
     let _entry = place.entry("entry", another, address).until_ready();
     exchange(another, &listener, 1 << 10);
     // A time that has come ends a registration, too.
-    place.replace_members(&format!("{near}expirationTime=\"2020-01-01T00:00:00Z\" {db}"));
+    place.replace_members(&format!(
+        "{near}expirationTime=\"2020-01-01T00:00:00Z\" {db}"
+    ));
     until("the expired exit is not registered", || {
         rendezvous.status()["rendezvous"]["registered"] == serde_json::json!([])
     });

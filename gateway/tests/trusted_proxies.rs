@@ -392,9 +392,8 @@ fn a_rendezvous_knows_the_clients_of_its_load_balancer_too() {
     let address = meeting::loopback(place.port);
     let rendezvous = place.rendezvous_with(&["--trusted-proxy", "127.0.0.2"]);
     let nowhere = meeting::loopback(1);
-    let leaf = |at: SocketAddr| {
-        Gate::with_file(&place.exit_file_at("exit", nowhere, at)).until_ready()
-    };
+    let leaf =
+        |at: SocketAddr| Gate::with_file(&place.exit_file_at("exit", nowhere, at)).until_ready();
     let direct = leaf(address);
     rendezvous.line(&["Leaf registered", "peer=\"127.0.0.1:"]);
     drop(direct);

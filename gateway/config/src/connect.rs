@@ -185,13 +185,19 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
         check_command(config, index)?;
         match &exit.address {
             Some(_) if exit.rendezvous.is_some() => {
-                return wrong("address", "an exit has an address or a rendezvous".to_owned());
+                return wrong(
+                    "address",
+                    "an exit has an address or a rendezvous".to_owned(),
+                );
             }
             Some(_) if !exit.command.is_empty() => {
                 return wrong("address", "an exit has an address or a command".to_owned());
             }
             None if exit.rendezvous.is_some() && !exit.command.is_empty() => {
-                return wrong("command", "an exit has a rendezvous or a command".to_owned());
+                return wrong(
+                    "command",
+                    "an exit has a rendezvous or a command".to_owned(),
+                );
             }
             Some(address) => check_connect(&at("address"), address)?,
             None if exit.command.is_empty() && exit.rendezvous.is_none() => {

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use crate::{
-    Cidr, Config, ConfigError, CongestionControl, Connect, ListenRule, Listener, MeetingPlace, Memory,
-    Network, Policy, Pool, Protocol, Role, SESSIONS_DEFAULT, Security, Timeouts, Transport, WebSocket,
+    Cidr, Config, ConfigError, CongestionControl, Connect, ListenRule, Listener, MeetingPlace,
+    Memory, Network, Policy, Pool, Protocol, Role, SESSIONS_DEFAULT, Security, Timeouts, Transport,
+    WebSocket,
 };
 
 /// The static configuration of a gateway, with the fields of its role only. A change needs a

@@ -107,7 +107,10 @@ impl PeerList {
     fn check(self, key: GatewayKey) -> Result<(), String> {
         let role = key.role();
         match self.roles() {
-            [one] => key.has_role(*one).map(drop).map_err(|error| error.to_string()),
+            [one] => key
+                .has_role(*one)
+                .map(drop)
+                .map_err(|error| error.to_string()),
             roles if roles.contains(&role) => Ok(()),
             _ => Err(format!(
                 "the key of {} ({}1...), but a member is an entry (mte1...) or an exit (mtx1...)",
@@ -128,7 +131,9 @@ pub struct PeerRules<'a> {
 }
 
 /// Reads a value that must not be null, because a peer without an expiration time never expires.
-pub(crate) fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExpirationTime>, D::Error> {
+pub(crate) fn some<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ExpirationTime>, D::Error> {
     ExpirationTime::deserialize(deserializer).map(Some)
 }
 

@@ -102,9 +102,14 @@ pub(crate) fn has_leaf(config: &Config) -> bool {
 
 /// The rendezvous of `running` with the keys of those of the same names in `new`.
 pub(crate) fn with_keys(running: &[MeetingPlace], new: &[MeetingPlace]) -> Vec<MeetingPlace> {
-    with_keys_of(running, new, |place, new| {
-        place.public_keys.clone_from(&new.public_keys);
-    }, |place| &place.name)
+    with_keys_of(
+        running,
+        new,
+        |place, new| {
+            place.public_keys.clone_from(&new.public_keys);
+        },
+        |place| &place.name,
+    )
 }
 
 /// The rendezvous without their keys: the part that needs a restart.
@@ -155,9 +160,8 @@ fn check_places(config: &Config) -> Result<(), ConfigError> {
     let mut names = BTreeSet::new();
     for (index, place) in config.rendezvous.iter().enumerate() {
         let at = format!("rendezvous[{index}]");
-        check_name(&mut names, &place.name).map_err(|problem| {
-            ConfigError::field(format!("{at}.name"), problem)
-        })?;
+        check_name(&mut names, &place.name)
+            .map_err(|problem| ConfigError::field(format!("{at}.name"), problem))?;
         check_place(&at, &place.address, &place.public_keys)?;
     }
     for (index, exit) in config.connect.iter().enumerate() {
@@ -176,7 +180,6 @@ fn check_place(at: &str, address: &str, public_keys: &[GatewayKey]) -> Result<()
         public_keys: public_keys.to_vec(),
         ..Peer::default()
     };
-    check_peers(&[peer], PeerList::Places, &[]).map_err(|found| {
-        ConfigError::field(format!("{at}.{}", found.field), found.problem)
-    })
+    check_peers(&[peer], PeerList::Places, &[])
+        .map_err(|found| ConfigError::field(format!("{at}.{}", found.field), found.problem))
 }

@@ -926,7 +926,10 @@ const KEYS: &str = "security: {mode: PublicKeys, privateKeyFiles: [/k]}\n";
 
 /// An entry, an exit and their rendezvous.
 fn meeting() -> [String; 3] {
-    let at = format!("address: 'meet:443', publicKeys: [{}]", key(KeyRole::Rendezvous, 7));
+    let at = format!(
+        "address: 'meet:443', publicKeys: [{}]",
+        key(KeyRole::Rendezvous, 7)
+    );
     let (near, far) = (key(KeyRole::Entry, 7), key(KeyRole::Exit, 7));
     let web = "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
     [
@@ -970,11 +973,17 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
             "security.mode: a rendezvous knows its members by their keys",
         ),
         (
-            entry.replace(KEYS, none).replace(&format!(", publicKeys: [{}]}}]", key(KeyRole::Exit, 7)), "}]"),
+            entry.replace(KEYS, none).replace(
+                &format!(", publicKeys: [{}]}}]", key(KeyRole::Exit, 7)),
+                "}]",
+            ),
             "security.mode: a rendezvous knows its members by their keys",
         ),
         (
-            format!("{EXIT}members: [{{publicKeys: [{}]}}]\n", key(KeyRole::Exit, 8)),
+            format!(
+                "{EXIT}members: [{{publicKeys: [{}]}}]\n",
+                key(KeyRole::Exit, 8)
+            ),
             "members: only a rendezvous",
         ),
         (
@@ -986,7 +995,10 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
             "members[1].publicKeys[0]: the key of a rendezvous (mtr1...), but a member",
         ),
         (
-            rendezvous.replace("privateKeyFiles", &format!("peers: [{}], privateKeyFiles", key(KeyRole::Entry, 9))),
+            rendezvous.replace(
+                "privateKeyFiles",
+                &format!("peers: [{}], privateKeyFiles", key(KeyRole::Entry, 9)),
+            ),
             "security.peers: is only for an exit: write the gateways into members",
         ),
         (

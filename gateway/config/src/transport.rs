@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::carrier::is_unix;
 use crate::{
-    Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, connect, rendezvous,
+    Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, connect,
+    rendezvous,
 };
 
 /// The transport of carriers. Both ends must have the same value. TCP: TCP connections. KCP: KCP over

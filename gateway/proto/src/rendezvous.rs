@@ -219,7 +219,10 @@ mod tests {
             (Word::Register, &b"\x01\x01\x01"[..]),
             (Word::Visit(vec![[0x11; 32]]), &visit),
             (Word::Registered, b"\x03\x00"),
-            (Word::Ticket(*b"0123456789abcdef"), b"\x04\x100123456789abcdef"),
+            (
+                Word::Ticket(*b"0123456789abcdef"),
+                b"\x04\x100123456789abcdef",
+            ),
             (Word::Joined, b"\x05\x00"),
             (
                 Word::Refused {

@@ -100,7 +100,10 @@ fn show(file: &Path) -> anyhow::Result<String> {
 fn public_keys(bytes: &[u8]) -> anyhow::Result<String> {
     let bytes = bytes.try_into().context("the key does not have 32 bytes")?;
     let line = |role| GatewayKey::new(role, bytes).map(|key| key.to_string());
-    let lines: Vec<_> = KeyRole::ALL.into_iter().map(line).collect::<Result<_, _>>()?;
+    let lines: Vec<_> = KeyRole::ALL
+        .into_iter()
+        .map(line)
+        .collect::<Result<_, _>>()?;
     Ok(lines.join("\n"))
 }
 

@@ -193,9 +193,7 @@ impl SecurityArgs {
                     }
                     // The exits of `connect` have the keys.
                     Role::Entry => Vec::new(),
-                    Role::Exit | Role::Rendezvous => {
-                        known(&self.peers, self.peers_file.is_some())?
-                    }
+                    Role::Exit | Role::Rendezvous => known(&self.peers, self.peers_file.is_some())?,
                 },
                 peers_file: self.peers_file,
                 places: Vec::new(),

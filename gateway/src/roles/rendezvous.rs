@@ -17,6 +17,7 @@
 
 pub(crate) mod leaf;
 mod meeting;
+mod refusal;
 mod wire;
 
 use std::net::SocketAddr;
@@ -27,9 +28,7 @@ use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{self as config, KeyRole};
-use muxtunnel_proto::rendezvous::{
-    KEY_BYTES, MAGIC, OPENING_BYTES, Ticket, Word, ticket_in,
-};
+use muxtunnel_proto::rendezvous::{KEY_BYTES, MAGIC, OPENING_BYTES, Ticket, Word, ticket_in};
 use muxtunnel_proto::{Reason, patience};
 use rustls::pki_types::UnixTime;
 use tokio::io::AsyncReadExt;
@@ -37,11 +36,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::MissedTickBehavior;
 
-use crate::base::handshake_limiter::{Permit, has_gone};
+use crate::base::handshake_limiter::Permit;
 use crate::base::open_files::{self, Use};
 use crate::base::patience::{Elapsed, Patience};
 use crate::ingress::trusted_proxies;
-use crate::io::key_refusal::KeyRefusal;
 use crate::io::local_socket::canonical;
 use crate::io::security::Credentials;
 use crate::io::socket::prepare_relayed;
@@ -51,6 +49,7 @@ use crate::net::bind::{ACCEPT_RETRY, listen_shared};
 use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
 pub(crate) use meeting::Meeting;
 use meeting::{Arrived, Issued, Visit};
+use refusal::{HandshakeError, Missed, refuse};
 use wire::{read, write};
 
 /// Maximum time for a proof and the first message, and again for each connection with a ticket, on
@@ -258,7 +257,9 @@ impl Rendezvous {
             .keys()
             .ok_or_else(|| HandshakeError::failed("the rendezvous has no keys"))?;
         let below = Tcp::through(tcp, peer.to_owned());
-        let control = keys.secure(below, Part::Accepts, Inside::Rendezvous).await?;
+        let control = keys
+            .secure(below, Part::Accepts, Inside::Rendezvous)
+            .await?;
         let proof = control.proof().cloned();
         let proof = proof.ok_or_else(|| HandshakeError::failed("the leaf proved no key"))?;
         let role = keys.key_of(&proof).map(|key| key.role());
@@ -293,7 +294,12 @@ impl Rendezvous {
         let name = &*proof.identity;
         let good = |proof: &Proof| is_good(&self.worker.credentials.borrow(), proof);
         let Some((number, mut invitations)) = self.meeting.register(proof, trip, good) else {
-            refuse(control, Reason::NotAllowed, "the gateway is no longer in members").await;
+            refuse(
+                control,
+                Reason::NotAllowed,
+                "the gateway is no longer in members",
+            )
+            .await;
             return Ok(());
         };
         let registered = write(control, &Word::Registered).await;
@@ -332,7 +338,10 @@ impl Rendezvous {
                 return Ok(());
             }
         };
-        let (tcp, other_tcp) = (TcpStream::from_std(one.tcp)?, TcpStream::from_std(other.tcp)?);
+        let (tcp, other_tcp) = (
+            TcpStream::from_std(one.tcp)?,
+            TcpStream::from_std(other.tcp)?,
+        );
         prepare_relayed(&tcp);
         prepare_relayed(&other_tcp);
         write(&*control, &Word::Joined).await?;
@@ -381,7 +390,9 @@ async fn meet(
     write(control, &ticket).await.map_err(|_| None)?;
     let limit = patience(MEET_MAX, trip);
     let one = arrival(control, &mut admitted, limit, "entry").await?;
-    let mut invited = visit.invite().map_err(|refused| Some(Missed::of(refused)))?;
+    let mut invited = visit
+        .invite()
+        .map_err(|refused| Some(Missed::of(refused)))?;
     let limit = patience(MEET_MAX, visit.round_trip);
     let other = arrival(control, &mut invited, limit, "exit").await?;
     Ok([one, other])
@@ -416,23 +427,6 @@ async fn arrival(
     }))
 }
 
-/// Why two leaves did not meet.
-struct Missed {
-    code: Code,
-    reason: Reason,
-    problem: String,
-}
-
-impl Missed {
-    fn of(refused: meeting::VisitRefused) -> Self {
-        Self {
-            code: refused.code(),
-            reason: refused.reason(),
-            problem: refused.to_string(),
-        }
-    }
-}
-
 /// Sends tickets until the exit has disconnected, or its registration ends.
 async fn invite(control: &dyn Transport, tickets: &mut Receiver<Ticket>) -> std::io::Result<()> {
     loop {
@@ -457,46 +451,6 @@ enum Heard {
     Visit(Box<dyn Transport>, String, Vec<[u8; KEY_BYTES]>),
 }
 
-/// A connection that was refused.
-struct HandshakeError {
-    /// The identity of the leaf, if it has proved one.
-    name: String,
-    code: Code,
-    problem: String,
-    /// Whether the attempt counts as failed, because of an unknown key, an invalid message or a
-    /// timeout.
-    is_failure: bool,
-}
-
-impl HandshakeError {
-    fn failed(problem: impl ToString) -> Self {
-        Self {
-            name: String::new(),
-            code: Code::MeetingRefused,
-            problem: problem.to_string(),
-            is_failure: true,
-        }
-    }
-
-    fn gone(problem: impl ToString) -> Self {
-        Self {
-            is_failure: false,
-            ..Self::failed(problem)
-        }
-    }
-}
-
-impl From<std::io::Error> for HandshakeError {
-    fn from(error: std::io::Error) -> Self {
-        let code = KeyRefusal::code_of(&error).unwrap_or(Code::MeetingRefused);
-        let failed = match has_gone(&error) {
-            true => Self::gone(error),
-            false => Self::failed(error),
-        };
-        Self { code, ..failed }
-    }
-}
-
 /// The round trip to a leaf; zero: unknown.
 fn round_trip(tcp: &TcpStream) -> Duration {
     tcp.info().map(|info| info.rtt).unwrap_or_default()
@@ -505,14 +459,4 @@ fn round_trip(tcp: &TcpStream) -> Duration {
 /// Waits until a leaf that must be silent ends its connection or sends something.
 async fn ends(control: &dyn Transport) {
     let _ = duplex::read(control, &mut [0]).await;
-}
-
-/// Sends the reason of a refusal. If the peer does not read in time, the connection closes without
-/// the reason.
-async fn refuse(control: &dyn Transport, reason: Reason, text: &str) {
-    let word = Word::Refused {
-        code: reason.code() as u8,
-        reason: format!("{}: {text}", Code::MeetingRefused),
-    };
-    let _ = tokio::time::timeout(MEET_MAX, write(control, &word)).await;
 }

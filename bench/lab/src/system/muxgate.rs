@@ -209,8 +209,7 @@ impl Gateways {
             });
             let place = json!({"address": carrier, "publicKeys": [public.rendezvous]});
             entry["connect"] = json!([{"name": "exit", "rendezvous": place}]);
-            exit["rendezvous"] =
-                json!([{"name": "rendezvous", "address": carrier, "publicKeys": place["publicKeys"]}]);
+            exit["rendezvous"] = json!([{"name": "rendezvous", "address": carrier, "publicKeys": place["publicKeys"]}]);
             launches.push(
                 launch(setup, Place::Entry, "rendezvous", &own)?
                     .called("rendezvous")

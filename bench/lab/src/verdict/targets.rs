@@ -23,8 +23,8 @@ use System::{
     MuxgateKeysSocks5, MuxgateKeysVisitor, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
     MuxgateQuic, MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateSsh, MuxgateSshReverse,
     MuxgateTls, MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateTun, MuxgateTunNoOffload,
-    MuxgateTunQuic, MuxgateTunTls, Openssh, OpensshDynamic, OpensshReverse, Quinn,
-    RatholeNoise, RelayCopy, RelaySplice, WireguardGoCurrent,
+    MuxgateTunQuic, MuxgateTunTls, Openssh, OpensshDynamic, OpensshReverse, Quinn, RatholeNoise,
+    RelayCopy, RelaySplice, WireguardGoCurrent,
 };
 use Topology::{Loopback, Veth, Wan, Wan20, Wan20Tuned, WanLoss1, WanLoss5, WanTuned};
 

@@ -109,7 +109,10 @@ impl DialContext {
 
     fn is_one(&self, exit: &Connect) -> bool {
         // A rendezvous leads to one exit, whatever its own addresses.
-        exit.rendezvous.is_some() || exit.dialled().is_none_or(|address| self.egress.is_single(address))
+        exit.rendezvous.is_some()
+            || exit
+                .dialled()
+                .is_none_or(|address| self.egress.is_single(address))
     }
 
     /// The exit to which a dial of `address` leads.

@@ -306,8 +306,7 @@ impl Entry {
 
     /// Whether the entry never has more than one session of `level` for new streams.
     fn has_one_exit(&self, level: usize) -> bool {
-        self.dial_context.has_one_exit(level)
-            || !self.session.protocol.can().several_exits
+        self.dial_context.has_one_exit(level) || !self.session.protocol.can().several_exits
     }
 
     /// Marks the exit of `place` as refusing sessions, so that other exits are tried first.

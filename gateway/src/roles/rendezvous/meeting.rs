@@ -227,7 +227,9 @@ impl Meeting {
         };
         // The insert drops the sender of the previous registration, so that exit receives the end
         // of its invitations.
-        let before = state.registered.insert(proof.identity.clone(), registration);
+        let before = state
+            .registered
+            .insert(proof.identity.clone(), registration);
         if let Some(before) = before {
             state.forget(before.number);
         }
@@ -353,9 +355,7 @@ mod tests {
     fn registered() -> (Arc<Meeting>, u64, mpsc::Receiver<Ticket>) {
         let meeting = Meeting::new();
         let proof = Proof::of("db".to_owned());
-        let (number, tickets) = meeting
-            .register(&proof, Duration::ZERO, |_| true)
-            .unwrap();
+        let (number, tickets) = meeting.register(&proof, Duration::ZERO, |_| true).unwrap();
         (meeting, number, tickets)
     }
 
@@ -387,24 +387,32 @@ mod tests {
         assert!(!meeting.arrive(&ticket, arrived()), "the visitor has gone");
         let mut invited = visit.invite().unwrap();
         meeting.unregister("db", number + 1);
-        assert_eq!(invited.arrived.try_recv().err(), Some(oneshot::error::TryRecvError::Empty));
+        assert_eq!(
+            invited.arrived.try_recv().err(),
+            Some(oneshot::error::TryRecvError::Empty)
+        );
         meeting.unregister("db", number);
         assert!(!meeting.arrive(&invited.ticket, arrived()), "no exit");
         assert_eq!(visit.invite().err(), Some(VisitRefused::Nobody));
         drop((own, invited, visit));
         let state = meeting.state();
-        assert_eq!((state.visits, state.waiting, state.tickets.len()), (0, 0, 0));
+        assert_eq!(
+            (state.visits, state.waiting, state.tickets.len()),
+            (0, 0, 0)
+        );
     }
 
     #[test]
     fn a_registration_ends_with_its_proof_or_by_a_later_one() {
         let (meeting, _, mut tickets) = registered();
         let proof = Proof::of("db".to_owned());
-        assert!(meeting.register(&proof, Duration::ZERO, |_| false).is_none());
+        assert!(
+            meeting
+                .register(&proof, Duration::ZERO, |_| false)
+                .is_none()
+        );
         assert_eq!(tickets.try_recv(), Err(mpsc::error::TryRecvError::Empty));
-        let (_, later) = meeting
-            .register(&proof, Duration::ZERO, |_| true)
-            .unwrap();
+        let (_, later) = meeting.register(&proof, Duration::ZERO, |_| true).unwrap();
         let closed = Err(mpsc::error::TryRecvError::Disconnected);
         assert_eq!(tickets.try_recv(), closed);
         assert!(meeting.verify_again(|_| true).is_empty());

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use muxtunnel_contract::secrets;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectRendezvous, ConnectWebSocket, Drain,
-    Forward, LISTEN_RULES_MAX, ListenRule, MeetingPlace, Peer, Policy, Ports, ProxyListener, PublicKeys, ReverseForward,
-    Rule, Security, SshAlgorithms, SshListener, Target, WebSocket,
+    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectRendezvous, ConnectWebSocket,
+    Drain, Forward, LISTEN_RULES_MAX, ListenRule, MeetingPlace, Peer, Policy, Ports, ProxyListener,
+    PublicKeys, ReverseForward, Rule, Security, SshAlgorithms, SshListener, Target, WebSocket,
 };
 
 use super::sizing::sizing;
@@ -16,8 +16,7 @@ use super::{BuildError, End, network};
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{
     JudgedPeer, UsersFile, ValidatedConnect, ValidatedForward, ValidatedGateway, ValidatedMeeting,
-    ValidatedObject,
-    ValidatedProxy, ValidatedSecurity, ValidatedSsh,
+    ValidatedObject, ValidatedProxy, ValidatedSecurity, ValidatedSsh,
 };
 
 /// Mount point of the files with users.

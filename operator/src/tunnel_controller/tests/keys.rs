@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use serde_json::{Value, json};
 
 use super::bench::{Bench, MADE, clock};
-use super::{
-    ELSEWHERE, EXIT, EXIT_KEY, MANAGED, RENDEZVOUS, child, document, labels_of,
-};
+use super::{ELSEWHERE, EXIT, EXIT_KEY, MANAGED, RENDEZVOUS, child, document, labels_of};
 use crate::clock::date;
 use crate::grants::tests::known;
 

@@ -7,8 +7,7 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxExitSpec, MuxPeer, SecurityMode};
 use muxtunnel_gateway_config::{
-    Cidr, ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, PEERS_MAX, Peer,
-    PeerList,
+    Cidr, ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, PEERS_MAX, Peer, PeerList,
     check_certificate_peers, check_peers,
 };
 

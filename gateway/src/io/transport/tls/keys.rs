@@ -110,8 +110,14 @@ impl KeyTls {
         let peers = peers(config, kind, &own)?;
         let inline = config.peers.len();
         let choices = Arc::default();
-        Self::with((own, choices), secret, (peers, inline), kind, &config.places)
-            .map_err(|error| Unusable::new(file, error))
+        Self::with(
+            (own, choices),
+            secret,
+            (peers, inline),
+            kind,
+            &config.places,
+        )
+        .map_err(|error| Unusable::new(file, error))
     }
 
     fn with(
@@ -184,7 +190,10 @@ impl KeyTls {
 
     /// The keys of the exit `name` in `connect`.
     pub(crate) fn keys_of_exit(&self, name: &str) -> Vec<[u8; KEY_BYTES]> {
-        let exit = self.exits.get(name).and_then(|exit| exit.pins.peers().first());
+        let exit = self
+            .exits
+            .get(name)
+            .and_then(|exit| exit.pins.peers().first());
         let keys = exit.map_or(&[][..], |exit| &exit.public_keys);
         keys.iter().map(|key| *key.bytes()).collect()
     }
@@ -222,7 +231,10 @@ impl KeyTls {
         inside: Inside,
     ) -> Result<Box<dyn Transport>> {
         match part {
-            Part::Dials(to) => self.dial(below, self.exit(to)?, (to.host, to.host), inside).await,
+            Part::Dials(to) => {
+                self.dial(below, self.exit(to)?, (to.host, to.host), inside)
+                    .await
+            }
             Part::Accepts => {
                 let connection = UnbufferedServerConnection::new(self.servers.of(inside));
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await;
@@ -244,7 +256,8 @@ impl KeyTls {
         let place = place.ok_or_else(|| invalid(format!("no rendezvous has the name {name:?}")))?;
         // A host may be that of an exit, too.
         let at = format!("rendezvous {host}");
-        self.dial(below, place, (host, &at), Inside::Rendezvous).await
+        self.dial(below, place, (host, &at), Inside::Rendezvous)
+            .await
     }
 
     async fn dial(

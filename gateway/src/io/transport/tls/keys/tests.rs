@@ -197,7 +197,14 @@ impl KeyTls {
         };
         let secret = self.servers.reset_secret.clone();
         let peers = (self.pins.peers().to_vec(), self.inline);
-        Self::with((vec![own], Arc::default()), secret, peers, self.pins.kind(), &[]).unwrap()
+        Self::with(
+            (vec![own], Arc::default()),
+            secret,
+            peers,
+            self.pins.kind(),
+            &[],
+        )
+        .unwrap()
     }
 }
 
