@@ -139,7 +139,7 @@ fn a_unix_target_has_to_be_allowed_by_its_path() {
 fn what_a_client_sends_before_its_answer_is_not_lost_and_the_answer_comes_first() {
     let (listener, waiting) = full_target();
     let target = listener.local_addr().unwrap();
-    let tunnel = dynamic("Socks5", &target.to_string(), "");
+    let tunnel = dynamic("SOCKS5", &target.to_string(), "");
     let mut client = connect(tunnel.port);
     let request = [METHODS, &socks5_request(target), b"early"].concat();
     client.write_all(&request).unwrap();
@@ -174,11 +174,11 @@ fn what_a_client_sends_before_its_answer_is_not_lost_and_the_answer_comes_first(
 #[test]
 fn bulk_behind_a_request_is_whole_both_ways() {
     let (listener, target) = target();
-    for protocol in ["Socks5", "HttpConnect", "Auto"] {
+    for protocol in ["SOCKS5", "HTTP", "Auto"] {
         let tunnel = dynamic(protocol, &target.to_string(), "");
         let client = connect(tunnel.port);
         let request = match protocol {
-            "HttpConnect" => format!("CONNECT {target} HTTP/1.1\r\n\r\n").into_bytes(),
+            "HTTP" => format!("CONNECT {target} HTTP/1.1\r\n\r\n").into_bytes(),
             _ => [METHODS, &socks5_request(target)].concat(),
         };
         let up = [request, pattern(5, 16 * MIB)].concat();
@@ -233,7 +233,7 @@ fn a_gateway_that_takes_no_more_streams_says_so_in_the_clients_protocol() {
 #[test]
 fn clients_that_say_nothing_are_bounded_and_leave_their_place() {
     let (listener, target) = target();
-    let tunnel = dynamic("Socks5", &target.to_string(), "");
+    let tunnel = dynamic("SOCKS5", &target.to_string(), "");
     let silent: Vec<_> = (0..1024).map(|_| connect(tunnel.port)).collect();
     let one_more = connect(tunnel.port);
     assert_reset(&one_more);

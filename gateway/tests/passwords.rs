@@ -179,7 +179,7 @@ fn clients_are_served_with_the_password_of_a_hash_alone() {
     assert_eq!(failed, 2 * 2 * 6);
     proxies
         .entry
-        .line(&["MT0246", "Connection refused", "Socks5"]);
+        .line(&["MT0246", "Connection refused", "SOCKS5"]);
     let log = proxies.entry.log();
     for private in ["plain text", "secret", "horse", "$2y$"] {
         assert!(!log.contains(private), "{private}: {log}");

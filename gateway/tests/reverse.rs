@@ -561,7 +561,7 @@ fn forwards_come_go_and_change_while_the_entry_runs(protocol: &str) {
         name_behind(port) == b"second"
     });
     let (without, _) = text(two)
-        .split_once("forwards:")
+        .split_once("reverseForwards:")
         .map(|(a, b)| (a.to_owned(), b.len()))
         .unwrap();
     entry.rewrite(&without);

@@ -83,10 +83,10 @@ fn doors(dir: &Path) -> Vec<Door> {
         carriers("keys", by_keys(dir), hello, target),
         carriers("plain", plain(), b"\x01\0\0\0\0\0\0\xff", target),
         carriers("WebSocket", web_socket(plain()), begun, target),
-        clients("SOCKS5", "Socks5", b"\x05\x20\0\0\0\0\0", target),
+        clients("SOCKS5", "SOCKS5", b"\x05\x20\0\0\0\0\0", target),
         clients(
             "HTTP",
-            "HttpConnect",
+            "HTTP",
             b"CONNECT web:80 HTTP/1.1\r\nHost: xxxx",
             target,
         ),
@@ -122,10 +122,10 @@ fn clients(name: &'static str, protocol: &str, prefix: &'static [u8], target: So
     let address = carrier_address();
     let gate = Gate::with_file(&format!(
         "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         forwards:\n- {{name: a, listen: '{address}', protocol: {protocol}, limits: {{streams: 8}}}}\n"
+         proxies:\n- {{name: a, listen: '{address}', protocol: {protocol}, limits: {{streams: 8}}}}\n"
     ))
     .until_ready();
-    let socks = protocol == "Socks5";
+    let socks = protocol == "SOCKS5";
     let visit = move || {
         echo_through(address, |tcp| {
             let (said, answer) = match socks {

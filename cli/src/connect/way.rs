@@ -11,6 +11,9 @@ use crate::object::{self, Gateways};
 use crate::peer::{reverse_ports, reverse_ports_text};
 use crate::target::authority;
 
+/// The protocols of carriers that this host can have.
+const PROTOCOLS: [&str; 3] = ["Native", "JMUX", "HTTP2"];
+
 /// The way to an exit.
 #[derive(Debug)]
 pub(super) struct Way {
@@ -68,21 +71,17 @@ impl Way {
         for key in keys {
             flag("--peer", key);
         }
-        let protocol = carrier["protocol"].as_str().unwrap_or("Native");
-        match protocol {
-            "Native" => {}
-            "JMUX" => flag("--protocol", "jmux"),
-            "HTTP2" => flag("--protocol", "http2"),
-            other => {
+        // `muxgate` has the words of the API.
+        if let Some(protocol) = carrier["protocol"].as_str() {
+            if !PROTOCOLS.contains(&protocol) {
                 return Err(format!(
-                    "has the protocol {other}, which connect does not support"
+                    "has the protocol {protocol}, which connect does not support"
                 ));
             }
+            flag("--protocol", protocol);
         }
-        match carrier["transport"].as_str() {
-            Some("Auto") => flag("--transport", "auto"),
-            Some("KCP") => flag("--transport", "kcp"),
-            _ => {}
+        if let Some(transport) = carrier["transport"].as_str() {
+            flag("--transport", transport);
         }
         for forward in &args.forward {
             flag("--forward", &forward.text);
@@ -163,7 +162,7 @@ mod tests {
         let text = way.arguments.join(" ");
         assert!(
             text.starts_with("entry --connect ws://far:443/mux ")
-                && text.contains(" --transport auto "),
+                && text.contains(" --transport Auto "),
             "{text}"
         );
     }

@@ -209,8 +209,9 @@ fn options(source: &str) -> Vec<String> {
 /// parses a file with the field for each role and security mode. The field exists if the parser
 /// accepts it in at least one file.
 fn is_of_the_configuration(path: &[&str]) -> bool {
-    let of_a_forward = [&["forwards[]"], path].concat();
-    is_of_the_file(path) || is_of_the_file(&of_a_forward)
+    let lists = ["forwards[]", "reverseForwards[]", "proxies[]"];
+    let mut of_an_item = lists.iter().map(|list| [&[*list], path].concat());
+    is_of_the_file(path) || of_an_item.any(|path| is_of_the_file(&path))
 }
 
 fn is_of_the_file(path: &[&str]) -> bool {
@@ -223,7 +224,7 @@ fn is_of_the_file(path: &[&str]) -> bool {
         .strip_prefix('{')
         .and_then(|text| text.strip_suffix('}'));
     let value = value.unwrap_or_default();
-    let modes = ["None", "PublicKeys", "MutualTls", "ServerTls", "SSH"];
+    let modes = ["None", "PublicKeys", "Certificates", "ServerTls", "SSH"];
     let documents = ["Entry", "Exit", "Rendezvous"].iter().flat_map(|role| {
         let within = modes.iter().map(move |mode| {
             let inner = value.strip_prefix("security: {").unwrap_or_default();
@@ -245,11 +246,11 @@ fn the_configuration_refuses_unknown_fields_at_every_level() {
         ("memory.receive", true),
         ("security.peers", true),
         ("security.allowAnonymous", true),
-        ("forwards[].limits.rate", true),
-        ("limits.rate", true),
+        ("forwards[].limits.bitsPerSecond", true),
+        ("limits.opensPerSecond", true),
         ("memory.recieve", false),
         ("security.peer", false),
-        ("forwards[].limits.rates", false),
+        ("forwards[].limits.rate", false),
         ("memories.receive", false),
     ] {
         let path: Vec<_> = path.split('.').collect();

@@ -281,6 +281,8 @@ impl Entry {
         (underway, exchanges): (Underway, Underway),
         network: Option<Rc<Network>>,
     ) -> Self {
+        let exits = Rc::new(Exits::new(configured.exits));
+        let levels = exits.levels();
         Self {
             worker: worker.index,
             reloadable: worker.reloadable,
@@ -293,7 +295,7 @@ impl Entry {
                     worker.egress.leads_datagrams(),
                 )),
                 web_socket: configured.web_socket,
-                exits: Rc::new(Exits::new(configured.exits)),
+                exits,
                 quic: quic::Settings::new(&configured.session),
                 ssh: ssh::Settings::new(&configured.session),
                 egress: worker.egress,
@@ -302,7 +304,7 @@ impl Entry {
             },
             session: configured.session,
             telemetry: worker.telemetry,
-            links: watch::Sender::new(Links::new(Instant::now())),
+            links: watch::Sender::new(Links::new(levels, Instant::now())),
             exits: watch::Sender::default(),
             left: RefCell::default(),
             workers: worker.workers,
@@ -414,8 +416,9 @@ impl Entry {
             {
                 self.set_link(place, Some(Link::Down));
                 carriers.has_one().await;
-                self.set_link(place, Some(Link::Up(Rc::clone(mux))));
             }
+            // Connections may wait for the carrier.
+            self.set_link(place, Some(Link::Up(Rc::clone(mux))));
         }
     }
 

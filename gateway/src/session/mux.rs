@@ -256,11 +256,16 @@ impl dyn Mux {
         self.progress() >= Progress::Ready
     }
 
+    /// Whether the mux has no carrier.
+    pub(crate) fn is_down(&self) -> bool {
+        let is_down = |carriers: &dyn CarrierPool| carriers.numbers().up == 0;
+        self.carriers().is_some_and(is_down)
+    }
+
     /// Sort key for choosing the mux of a stream; the lowest key wins. A mux without a carrier is
     /// chosen only if no mux has a carrier.
     pub(crate) fn load(&self) -> (bool, usize) {
-        let is_down = |carriers: &dyn CarrierPool| carriers.numbers().up == 0;
-        (self.carriers().is_some_and(is_down), self.stream_count())
+        (self.is_down(), self.stream_count())
     }
 }
 

@@ -32,6 +32,7 @@ fn streams_go_to_the_next_order_within_seconds_and_return_without_a_loss() {
 
     at_first.signal("KILL");
     drop(at_first);
+    until("the carrier is lost", || carriers(&entry) == 0);
     let since = Instant::now();
     let mut before = Stream::open(forward, &listener);
     assert!(since.elapsed() < FAIL_OVER_MAX, "{:?}", since.elapsed());
@@ -68,6 +69,7 @@ fn streams_that_resume_at_the_lowest_order_are_not_lost_while_others_use_the_nex
     let mut early = Stream::open(forward, &listener);
     path.lets(false);
     path.cut_all();
+    until("the carrier is lost", || carriers(&entry) == 0);
     let since = Instant::now();
     let mut late = Stream::open(forward, &listener);
     assert!(since.elapsed() < FAIL_OVER_MAX, "{:?}", since.elapsed());

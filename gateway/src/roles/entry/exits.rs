@@ -75,26 +75,34 @@ pub(super) enum Link {
 /// The sessions for new streams.
 pub(super) struct Links {
     by_place: BTreeMap<Place, Link>,
+    /// Number of levels.
+    levels: usize,
     /// The time since which no session has accepted streams; `None`: a session accepts streams.
     none_since: Option<Instant>,
 }
 
 impl Links {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(levels: usize, now: Instant) -> Self {
         Self {
             by_place: BTreeMap::new(),
+            levels,
             none_since: Some(now),
         }
     }
 
-    /// The sessions that accept streams, with their places.
+    /// The sessions that accept streams, with their places. If there are several levels, a session
+    /// without a carrier accepts none: its exit may be lost, and another level may have an exit.
     fn ready(&self) -> impl Iterator<Item = (Place, &Rc<dyn Mux>)> {
-        self.by_place.iter().filter_map(|(place, link)| match link {
-            Link::Up(session) if session.progress() == Progress::Ready && !session.has_ended() => {
-                Some((*place, session))
-            }
-            Link::Up(_) | Link::Down | Link::Replacing => None,
-        })
+        let is_ready = |session: &Rc<dyn Mux>| {
+            let is_open = session.progress() == Progress::Ready && !session.has_ended();
+            is_open && (self.levels == 1 || !session.is_down())
+        };
+        self.by_place
+            .iter()
+            .filter_map(move |(place, link)| match link {
+                Link::Up(session) if is_ready(session) => Some((*place, session)),
+                Link::Up(_) | Link::Down | Link::Replacing => None,
+            })
     }
 
     /// The session of the lowest level with the fewest streams. A session without a carrier is
@@ -146,7 +154,14 @@ impl Links {
         (0..level).all(is_down)
     }
 
-    /// Whether connections have a session, or can wait for a session that is expected soon.
+    /// Whether a connection without a session can wait for one: a session is expected soon, or a level
+    /// was not dialled yet.
+    pub(super) fn may_come(&self) -> bool {
+        let is_dialled = |level| self.by_place.contains_key(&Place { level, number: 0 });
+        self.is_linked() || !(1..self.levels).all(is_dialled)
+    }
+
+    /// Whether a place has a session, or expects one soon.
     pub(super) fn is_linked(&self) -> bool {
         let mut links = self.by_place.values();
         links.any(|link| !matches!(link, Link::Down))
@@ -456,7 +471,7 @@ mod tests {
     #[test]
     fn new_streams_go_where_a_carrier_is_and_nowhere_once_the_exit_goes_away() {
         let now = Instant::now();
-        let mut links = Links::new(now);
+        let mut links = Links::new(1, now);
         let memories = [silent(None), silent(None)];
         let sessions = memories.each_ref().map(Memory::shared);
         for (place, session) in sessions.iter().enumerate() {
@@ -489,8 +504,8 @@ mod tests {
     #[test]
     fn a_level_is_dialled_once_those_below_are_down_and_gets_streams_only_without_them() {
         let now = Instant::now();
-        let mut links = Links::new(now);
-        assert!(links.are_down_below(0) && !links.are_down_below(1));
+        let mut links = Links::new(3, now);
+        assert!(links.may_come() && links.are_down_below(0) && !links.are_down_below(1));
         let memories = [silent(None), silent(None)];
         let sessions = memories.each_ref().map(Memory::shared);
         let up = |level: usize| Some(Link::Up(Rc::clone(&sessions[level])));
@@ -512,6 +527,8 @@ mod tests {
             Rc::ptr_eq(&best(&links), &sessions[1]),
             "the session of the lower order has no carrier"
         );
+        memories[1].carried_by(0);
+        assert!(links.best().is_none() && links.may_come());
     }
 
     fn addresses(texts: &[&str]) -> Vec<Address> {

@@ -221,7 +221,7 @@ impl Opening {
         // The refusal can be temporary: one session has ended or sent GOAWAY, and the next session
         // is not ready yet.
         let passes = problem.as_ref().is_none_or(is_passing);
-        if passes && self.entry.links.borrow().is_linked() && Instant::now() < self.until.get() {
+        if passes && self.entry.links.borrow().may_come() && Instant::now() < self.until.get() {
             drop(tokio::task::spawn_local(self.wait_and_open(connection)));
             return;
         }

@@ -120,7 +120,7 @@ fn carriers(object: &ValidatedObject, seen: &Seen) -> CarrierStatus {
     }
 }
 
-/// The number of MuxPeers that the exit accepts, and of those that have a carrier.
+/// The number of MuxPeers of the exit, and of those that have a carrier.
 fn peers(object: &ValidatedObject, seen: &Seen) -> PeerCounts {
     let accepted = object.peers.iter().filter_map(|peer| peer.accepted());
     let names: BTreeSet<_> = accepted.filter_map(|peer| peer.name.as_deref()).collect();
@@ -129,7 +129,7 @@ fn peers(object: &ValidatedObject, seen: &Seen) -> PeerCounts {
     let connected = connected.filter_map(|peer| names.get(peer.name.as_deref()?));
     let connected: BTreeSet<_> = connected.collect();
     PeerCounts {
-        total: number(names.len()),
+        total: number(object.peers.len()),
         connected: number(connected.len()),
     }
 }
