@@ -7,14 +7,13 @@ use crate::tunnel_controller::object::Object;
 
 /// The first problem of the spec, as a sentence.
 pub(super) fn problem(object: &Object, settings: &Settings) -> Option<String> {
-    of_rendezvous(object)
-        .or_else(|| of_ssh(object))
+    of_ssh(object)
         .or_else(|| of_pods(object, settings))
         .or_else(|| of_network(object, settings))
 }
 
 /// The gateways know no members of a rendezvous yet. An entry would dial the rendezvous as its exit.
-fn of_rendezvous(object: &Object) -> Option<String> {
+pub(super) fn of_rendezvous(object: &Object) -> Option<String> {
     let met = object
         .exit()
         .is_some_and(|exit| !exit.spec.rendezvous.is_empty());
