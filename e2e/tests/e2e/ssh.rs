@@ -152,9 +152,9 @@ async fn people_who_have_only_ssh_reach_what_the_exit_may_dial_and_nothing_else(
             address == format!("people-exit-ssh.{}.svc:2222", ns.name),
             "{address}"
         );
-        let shown = tools::muxtunnel(&["status", "people", "-n", &ns.name]).await?;
+        let shown = tools::muxtunnel(&["status", "exit/people", "-n", &ns.name]).await?;
         ensure!(
-            shown.out.contains("SSH login:") && shown.out.contains(&address),
+            shown.out.contains("\nssh ") && shown.out.contains(&address),
             "{shown:?}"
         );
 

@@ -353,6 +353,63 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_name_decides_whose_a_certificate_is_and_its_peer_may_be_suspended() {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        let uri = "spiffe://example.org/ns/site/entry";
+        params.subject_alt_names = vec![
+            rcgen::SanType::URI(uri.try_into().unwrap()),
+            rcgen::SanType::DnsName("site.example.org".try_into().unwrap()),
+        ];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().der().clone();
+        let named = |name: &str, names: &[&str]| Peer {
+            name: Some(name.to_owned()),
+            certificate_names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Peer::default()
+        };
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(100));
+        let identity = |peers: &[Peer]| {
+            let verifier = PeerVerifier::new(Vec::new(), &provider, peers.to_vec()).unwrap();
+            let found = verifier.identity(&certificate, now);
+            found.map_err(|error| error.to_string())
+        };
+        let all = named("all", &["spiffe://example.org/*"]);
+        let site = named("site", &["spiffe://example.org/ns/site/*"]);
+        let by_name = named("name", &["other.example.org", "site.example.org"]);
+        let exact = peer(uri);
+        for (peers, expected) in [
+            (&[all.clone(), site.clone()][..], "site"),
+            (&[site.clone(), all.clone(), by_name.clone()][..], "name"),
+            (&[by_name, exact, site.clone()][..], uri),
+        ] {
+            assert_eq!(identity(peers).as_deref(), Ok(expected));
+        }
+        for stranger in [
+            "spiffe://example.org/ns/site/entry/*",
+            "spiffe://example.org/ns/sit",
+            "spiffe://example.net/*",
+        ] {
+            assert!(identity(&[peer(stranger)]).is_err(), "{stranger}");
+        }
+        let suspended = Peer {
+            suspend: true,
+            ..site
+        };
+        let refused = identity(&[all, suspended.clone()]).unwrap_err();
+        assert!(refused.contains("the peer site is suspended"), "{refused}");
+        let verifier = PeerVerifier::new(Vec::new(), &provider, vec![suspended]).unwrap();
+        let reason = verifier.refused("site", now).unwrap();
+        assert_eq!(reason, "the peer site is suspended");
+        assert!(
+            verifier
+                .refused("gone", now)
+                .unwrap()
+                .contains("no longer listed")
+        );
+    }
+
+    #[test]
     fn an_authority_that_has_expired_vouches_for_nobody_however_long_its_certificates_live() {
         let ((first, of_first), (second, of_second)) = (authority(END), authority(END + 100));
         let provider = Arc::new(aws_lc_rs::default_provider());

@@ -123,7 +123,7 @@ impl Profile {
     }
 
     pub(super) fn config(&self, side: usize) -> Config {
-        let protocol = if self.native { "Native" } else { "Jmux" };
+        let protocol = if self.native { "Native" } else { "JMUX" };
         let yaml = format!(
             "{}protocol: {protocol}\nresume: {}\n",
             YAML[side], self.resume

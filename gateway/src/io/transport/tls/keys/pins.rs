@@ -159,12 +159,14 @@ impl Pins {
         }
     }
 
-    /// The peers of `listed` with only those keys that are accepted now, each once.
+    /// The peers of `listed` with only those keys that are accepted now. Several exits may have one key,
+    /// and a key of an entry counts once.
     pub(super) fn in_common(&self, listed: Vec<Peer>) -> Vec<Peer> {
-        let mut seen = BTreeSet::new();
+        let (mut seen, are_exits) = (BTreeSet::new(), self.role == KeyRole::Exit);
         let common = listed.into_iter().map(|mut peer| {
-            peer.public_keys
-                .retain(|key| self.by_key.contains_key(key.bytes()) && seen.insert(*key.bytes()));
+            peer.public_keys.retain(|key| {
+                self.by_key.contains_key(key.bytes()) && (are_exits || seen.insert(*key.bytes()))
+            });
             peer
         });
         common.filter(|peer| !peer.public_keys.is_empty()).collect()
