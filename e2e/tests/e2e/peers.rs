@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use muxtunnel_crds::{MuxExit, MuxPeer, MuxTunnel, condition};
@@ -47,17 +47,16 @@ pub(crate) async fn behind_a_node_port() -> Result<Value> {
 
 /// The host and the port of `far` for entries: the node of its cluster, and its node port.
 pub(crate) async fn endpoint(far: &TestNamespace) -> Result<(String, u16)> {
-    let what = "the exit's status has its node port";
-    let port = |exit: &MuxExit| {
-        let endpoints = exit.status.iter().flat_map(|status| &status.endpoints);
-        endpoints
-            .map(|endpoint| endpoint.port)
-            .find(|port| *port != 443)
-    };
-    let known = |exit: &MuxExit| port(exit).is_some();
-    let exit = wait::for_object(&far.api(), "far", what, WITHIN, known).await?;
-    let host = Cluster::Second.node().await?.address;
-    Ok((host, port(&exit).context("a node port")?))
+    let what = "the exit's Service has a node port";
+    let services = far.api::<Service>();
+    let port = wait::until(what, WITHIN, async || {
+        let service = services.get_opt("far-exit").await?;
+        let ports = service.and_then(|service| service.spec?.ports);
+        let port = ports.and_then(|ports| ports.first()?.node_port);
+        Ok(port.and_then(|port| u16::try_from(port).ok()))
+    })
+    .await?;
+    Ok((Cluster::Second.node().await?.address, port))
 }
 
 /// An entry of the exit at `endpoint` with these keys, which forwards its clients to `web`.
