@@ -12,6 +12,7 @@ mod exit_status;
 mod forwards;
 mod help;
 mod keygen;
+mod leaf;
 mod log_format;
 mod network;
 #[cfg(test)]
@@ -26,8 +27,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use muxtunnel_gateway_config::{
-    Cidr, Config, Connect, GatewayLimits, LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, Leaf, ListenRule,
-    Pool, Role, Rule, STREAMS_DEFAULT, Transport,
+    Cidr, Config, Connect, GatewayLimits, LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, ListenRule, Pool,
+    Role, Rule, STREAMS_DEFAULT, Transport,
 };
 
 use crate::base::log::Format;
@@ -36,6 +37,7 @@ use bounds::{CarrierLimit, DrainArgs, MemoryArgs};
 use choices::{CongestionControlArg, ProtocolArg, TransportArg};
 use config::{base, plain};
 use forwards::ForwardArgs;
+use leaf::LeafArgs;
 use log_format::LogArgs;
 use network::{NetworkArgs, NetworkRules};
 use security::SecurityArgs;
@@ -119,41 +121,6 @@ pub enum Task {
     UdpBuffers,
     /// Creates or deletes an interface.
     Tun(Tun),
-}
-
-/// Flags of a leaf gateway, which meets its peer at a rendezvous.
-#[derive(Debug, Args)]
-struct LeafArgs {
-    /// Meet the peer at this rendezvous.
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        requires = "name",
-        requires = "secret_file"
-    )]
-    rendezvous: Option<String>,
-    /// The name of the exit at the rendezvous.
-    #[arg(long, requires = "rendezvous")]
-    name: Option<String>,
-    /// The file with the secret of the name for this role: at least 16 bytes.
-    #[arg(long, value_name = "FILE", requires = "rendezvous")]
-    secret_file: Option<String>,
-}
-
-impl LeafArgs {
-    /// The rendezvous in `connect`.
-    fn meeting(&self) -> Option<Connect> {
-        self.rendezvous.clone().map(|address| Connect {
-            name: "exit".to_owned(),
-            address: Some(address),
-            ..Connect::default()
-        })
-    }
-
-    fn leaf(&self) -> Option<Leaf> {
-        let (name, secret_file) = (self.name.clone()?, self.secret_file.clone()?);
-        Some(Leaf { name, secret_file })
-    }
 }
 
 #[derive(Debug, Args)]
