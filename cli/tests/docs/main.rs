@@ -296,7 +296,7 @@ fn every_field_in_a_code_span_is_of_an_object_of_the_configuration_or_of_the_cha
 /// The text without the first cells of tables, which have the names of former fields.
 fn without_first_cells(text: &str) -> String {
     let rest = |line: &str| match line.strip_prefix("| ") {
-        Some(row) => row.split_once(" |").map_or("", |(_, rest)| rest).to_owned(),
+        Some(row) => format!("|{}", row.split_once(" |").map_or("", |(_, rest)| rest)),
         None => line.to_owned(),
     };
     text.lines().map(rest).collect::<Vec<_>>().join("\n")
