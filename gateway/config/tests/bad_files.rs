@@ -43,8 +43,8 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         ENTRY,
-        "    host: db.internal",
-        "   \thost: db.internal",
+        "    port: 5432",
+        "   \tport: 5432",
         "12:5: forwards[1].targets: found character that cannot start any token, while scanning for the next token",
     ),
     (
