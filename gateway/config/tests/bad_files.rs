@@ -45,7 +45,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "    port: 5432",
         "   \tport: 5432",
-        "12:5: forwards[1].targets: found character that cannot start any token, while scanning for the next token",
+        "13:4: forwards[1].targets[0].host: found a tab character that violates indentation, while scanning a plain scalar at line 12 column 11",
     ),
     (
         ENTRY,
