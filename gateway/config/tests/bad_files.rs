@@ -51,7 +51,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "connect: [{name: far, address: 'exit.example.com:64000'}]",
         "connect: [{name: far, address: 'exit.example.com:64000}]",
-        "15:1: connect: found unexpected end of stream, while scanning a quoted scalar at line 3 column 10",
+        "15:1: connect: found unexpected end of stream, while scanning a quoted scalar at line 3 column 32",
     ),
     (
         ENTRY,
@@ -179,7 +179,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "    port: 5432\n",
         "",
-        "12:5: forwards[1].targets: set either host and port, or unix (the path of a socket)",
+        "12:5: forwards[1].targets[0]: set either host and port, or unix (the path of a socket)",
     ),
     // Errors of the checks after parsing.
     (
@@ -204,7 +204,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "exit.example.com:64000",
         "exit.example.com",
-        "3:33: connect[0].address: \"exit.example.com\" is not HOST:PORT, such as exit.example.com:64000",
+        "3:32: connect[0].address: \"exit.example.com\" is not HOST:PORT, such as exit.example.com:64000",
     ),
     (
         ENTRY,
@@ -216,7 +216,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "exit.example.com:64000",
         "unix:relative",
-        "3:33: connect[0].address: \"relative\" is not an absolute path of at most 107 bytes without control characters, such as /run/web.sock",
+        "3:32: connect[0].address: \"relative\" is not an absolute path of at most 107 bytes without control characters, such as /run/web.sock",
     ),
     #[cfg(feature = "connect-command")]
     (
