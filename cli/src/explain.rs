@@ -81,7 +81,7 @@ impl Document for CodeEntry {
     const KIND: &'static str = "Code";
 
     fn text(&self, style: Style) -> String {
-        let CodeEntry {
+        let Self {
             code,
             reason,
             cause,

@@ -12,8 +12,8 @@ mod exit_status;
 mod forwards;
 mod help;
 mod keygen;
+mod leaf;
 mod log_format;
-mod meeting;
 mod network;
 #[cfg(test)]
 mod parity;
@@ -37,8 +37,8 @@ use bounds::{CarrierLimit, DrainArgs, MemoryArgs};
 use choices::{CongestionControlArg, ProtocolArg, TransportArg};
 use config::{base, plain};
 use forwards::ForwardArgs;
+use leaf::{LeafArgs, members, registration, visited};
 use log_format::LogArgs;
-use meeting::{LeafArgs, members, registration, visited};
 use network::{NetworkArgs, NetworkRules};
 use security::SecurityArgs;
 

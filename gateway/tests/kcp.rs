@@ -411,7 +411,7 @@ fn a_forged_datagram_does_not_make_two_exits_answer_each_other() {
         );
     };
     let namespace = muxtunnel_testkit::namespace::Namespace::new().unwrap();
-    namespace.enter(|| ["Kcp", "Auto"].map(test)).unwrap();
+    namespace.enter(|| ["KCP", "Auto"].map(test)).unwrap();
 }
 
 /// A long-lived stream continues while clients and targets open and reset other streams.

@@ -26,7 +26,7 @@ const CLIENTS: usize = 400;
 /// The code of an open that was refused because of the limit.
 const REFUSED: &str = "MT0260";
 /// A forward of raw TCP connections.
-const RAW: &str = "forwards: [LISTEN, target: TARGET}]";
+const RAW: &str = "forwards: [LISTEN, targets: [TARGET]}]";
 
 struct Crowd {
     entry: Gate,
@@ -163,7 +163,7 @@ fn the_streams_of_a_library_are_bounded_too() {
 
 #[test]
 fn a_port_that_the_exit_listens_on_for_an_entry_is_bounded_too() {
-    let reverse = "reverseForwards: [LISTEN, target: TARGET}]";
+    let reverse = "reverseForwards: [LISTEN, targets: [TARGET]}]";
     for limits in [[LOW, HIGH], [HIGH, LOW]] {
         let crowd = crowd("Native", limits, reverse);
         until("the exit listens", || {

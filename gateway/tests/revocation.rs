@@ -105,7 +105,7 @@ fn a_peer_that_is_taken_out_ends_at_once_and_the_others_go_on() {
         });
         exit.rewrite(&text(&fewer));
         revoked.0.assert_cut();
-        exit.line(&["Carrier ended", "MT0232", "security.peers"]);
+        exit.line(&["Carrier ended", "MT0232", "is no longer"]);
         exit.line(&["Stream closed", "reason=\"revoked\"", "MT0232"]);
         until("the revoked entry is not ready", || {
             revoked.1.get("/readyz").0 == 503

@@ -330,8 +330,7 @@ async fn pass<G: observe::Gateways>(
     let (children, built) = match plan {
         Ok(valid) => {
             let (built, others) = pure(|| build::build_all(&valid, &state, settings));
-            let children = built.map(|resources| (valid, resources));
-            (children.map_err(Hindrance::from), others)
+            (built.map(|resources| (valid, resources)), others)
         }
         Err(hindrance) => {
             let others = pure(|| build::build_withdrawals(&state));

@@ -273,7 +273,10 @@ fn every_field_in_a_code_span_is_of_an_object_of_the_configuration_or_of_the_cha
     .collect();
     trees.push(Tree::of_values(&file("charts/muxtunnel/values.yaml")));
     let (mut found, mut problems) = (0, Vec::new());
-    for page in page::own() {
+    for mut page in page::own() {
+        if page.path.ends_with("upgrading.md") {
+            page.text = without_first_cells(&page.text);
+        }
         for span in page.code_spans() {
             let Some(path) = tree::path(&span) else {
                 continue;
@@ -288,6 +291,15 @@ fn every_field_in_a_code_span_is_of_an_object_of_the_configuration_or_of_the_cha
         }
     }
     judge(found, 150, &problems);
+}
+
+/// The text without the first cells of tables, which have the names of former fields.
+fn without_first_cells(text: &str) -> String {
+    let rest = |line: &str| match line.strip_prefix("| ") {
+        Some(row) => format!("|{}", row.split_once(" |").map_or("", |(_, rest)| rest)),
+        None => line.to_owned(),
+    };
+    text.lines().map(rest).collect::<Vec<_>>().join("\n")
 }
 
 #[test]

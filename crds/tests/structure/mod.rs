@@ -53,8 +53,8 @@ fn check_type(path: &str, schema: &Value, value: &Value, messages: &mut Vec<Stri
         Some("boolean") => value.is_boolean(),
         _ => true,
     };
-    if !fits {
-        messages.push(format!("{path} in body must be of type {}", schema["type"]));
+    if let (false, Some(type_)) = (fits, schema["type"].as_str()) {
+        messages.push(format!("{path} in body must be of type {type_}"));
     }
 }
 
@@ -124,25 +124,22 @@ fn check_list(path: &str, schema: &Value, items: &[Value], messages: &mut Vec<St
     }
 }
 
+/// An API server reports the first broken bound of a string.
 fn check_string(path: &str, schema: &Value, text: &str, messages: &mut Vec<String>) {
-    if let Some(pattern) = schema["pattern"].as_str()
-        && !Regex::new(pattern).unwrap().is_match(text)
-    {
-        messages.push(format!("{path} in body should match '{pattern}'"));
-    }
-    if let Some(min) = schema["minLength"].as_u64()
-        && (text.chars().count() as u64) < min
-    {
-        messages.push(format!(
-            "{path} in body should be at least {min} chars long"
-        ));
-    }
-    if let Some(max) = schema["maxLength"].as_u64()
-        && text.chars().count() as u64 > max
-    {
+    let length = text.chars().count() as u64;
+    let fits = |pattern| Regex::new(pattern).unwrap().is_match(text);
+    if let Some(max) = schema["maxLength"].as_u64().filter(|max| length > *max) {
         messages.push(format!(
             "{path}: Too long: may not be more than {max} bytes"
         ));
+    } else if let Some(min) = schema["minLength"].as_u64().filter(|min| length < *min) {
+        messages.push(format!(
+            "{path} in body should be at least {min} chars long"
+        ));
+    } else if let Some(pattern) = schema["pattern"].as_str()
+        && !fits(pattern)
+    {
+        messages.push(format!("{path} in body should match '{pattern}'"));
     }
 }
 

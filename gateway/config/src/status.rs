@@ -3,6 +3,7 @@
 //! The operator reads the document for conditions and printer columns. Benchmarks read the CPU time
 //! and the carriers. People read the document for diagnosis.
 
+mod connect;
 mod rendezvous;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::{Protocol, Role};
+pub use connect::Connect;
 pub use rendezvous::Rendezvous;
 
 /// The state of one gateway.
@@ -127,15 +129,6 @@ pub struct Assigned {
     /// Search domains of the exit's side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns_domains: Vec<String>,
-}
-
-/// The exits of an entry.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Connect {
-    /// The names of the exits in `connect` that get new streams.
-    #[serde(default)]
-    pub active: Vec<String>,
 }
 
 /// An accepted peer.

@@ -611,7 +611,7 @@ fn a_limit_of_another_version_is_read_as_such() {
     let limits: Vec<Limit> = read("[\"SendBuffer\", \"Moonlight\"]");
     assert_eq!(limits, [Limit::SendBuffer, Limit::Other]);
     let seconds: std::collections::BTreeMap<Limit, f64> =
-        serde_json::from_str("{\"Moonlight\": 3.5, \"Cpu\": 1.0}").unwrap();
+        serde_json::from_str("{\"Moonlight\": 3.5, \"CPU\": 1.0}").unwrap();
     assert_eq!((seconds[&Limit::Other], seconds[&Limit::Cpu]), (3.5, 1.0));
 }
 

@@ -43,15 +43,15 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         ENTRY,
-        "    host: db.internal",
-        "   \thost: db.internal",
-        "12:5: forwards[1].targets: found character that cannot start any token, while scanning for the next token",
+        "    port: 5432",
+        "   \tport: 5432",
+        "13:4: forwards[1].targets[0].host: found a tab character that violates indentation, while scanning a plain scalar at line 12 column 11",
     ),
     (
         ENTRY,
         "connect: [{name: far, address: 'exit.example.com:64000'}]",
         "connect: [{name: far, address: 'exit.example.com:64000}]",
-        "15:1: connect: found unexpected end of stream, while scanning a quoted scalar at line 3 column 10",
+        "15:1: connect: found unexpected end of stream, while scanning a quoted scalar at line 3 column 32",
     ),
     (
         ENTRY,
@@ -179,7 +179,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "    port: 5432\n",
         "",
-        "12:5: forwards[1].targets: set either host and port, or unix (the path of a socket)",
+        "12:5: forwards[1].targets[0]: set either host and port, or unix (the path of a socket)",
     ),
     // Errors of the checks after parsing.
     (
@@ -204,7 +204,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "exit.example.com:64000",
         "exit.example.com",
-        "3:33: connect[0].address: \"exit.example.com\" is not HOST:PORT, such as exit.example.com:64000",
+        "3:32: connect[0].address: \"exit.example.com\" is not HOST:PORT, such as exit.example.com:64000",
     ),
     (
         ENTRY,
@@ -216,7 +216,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "exit.example.com:64000",
         "unix:relative",
-        "3:33: connect[0].address: \"relative\" is not an absolute path of at most 107 bytes without control characters, such as /run/web.sock",
+        "3:32: connect[0].address: \"relative\" is not an absolute path of at most 107 bytes without control characters, such as /run/web.sock",
     ),
     #[cfg(feature = "connect-command")]
     (

@@ -4,7 +4,9 @@
 //! time. The admin thread reads. The size is bounded by the number of carriers, forwards and
 //! workers.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod active;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -289,22 +291,6 @@ impl Telemetry {
                 .filter(|carrier| carrier.identity.as_ref() == identity);
             peer.carriers = u32::try_from(proved.count()).unwrap_or(u32::MAX);
         }
-    }
-
-    /// Sets the names of the exits that get the new streams of a worker.
-    pub(crate) fn set_active(&self, worker: usize, exits: Vec<String>) {
-        if let Some(worker) = self.workers.get(worker) {
-            *worker.active.lock() = exits;
-        }
-    }
-
-    /// The names of the exits that get new streams.
-    fn active(&self) -> Vec<String> {
-        let workers = self.workers.iter();
-        let active: BTreeSet<String> = workers
-            .flat_map(|worker| worker.active.lock().clone())
-            .collect();
-        active.into_iter().collect()
     }
 
     /// Changes what is known of the configuration file.

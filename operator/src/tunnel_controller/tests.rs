@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 use crate::testing::FakeApi;
 use crate::testing::tunnel::{
     ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, NET_A, OPEN, RENDEZVOUS, SMALLEST,
-    object_json, peer_json, settings, shop_json, tuned,
+    object_json, settings, shop_json, tuned,
 };
 
 /// The name of the children of an end of the tunnel `office`.
@@ -55,6 +55,20 @@ fn document(api: &FakeApi, name: &str) -> String {
     let key = volume["configMap"]["items"][0]["key"].as_str().unwrap();
     let config_map = api.get(&format!("configmaps/{name}")).unwrap();
     config_map["data"][key].as_str().unwrap().to_owned()
+}
+
+/// The peer `name` of the exit `office`, with further fields of its spec.
+fn peer_json(name: &str, key: &str, more: &Value) -> Value {
+    let mut spec = json!({"exitRef": {"name": "office"}, "publicKeys": [key]});
+    for (field, value) in more.as_object().unwrap() {
+        spec[field] = value.clone();
+    }
+    json!({
+        "apiVersion": "muxtunnel.dev/v1alpha1",
+        "kind": "MuxPeer",
+        "metadata": {"name": name, "namespace": "site", "uid": format!("uid-{name}"), "generation": 1},
+        "spec": spec,
+    })
 }
 
 /// A condition of the object at `path`.

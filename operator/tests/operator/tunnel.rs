@@ -39,9 +39,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::fixtures::tunnel::{
-    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, OPEN, RENDEZVOUS, RENDEZVOUS_KEY,
-    SECOND_EXIT_KEY, SMALLEST, object_json, settings, shop_json, tuned,
+    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, OPEN, RENDEZVOUS, SMALLEST, object_json,
+    settings, shop_json, tuned,
 };
+
+/// The key of a second exit in another cluster.
+const SECOND_EXIT_KEY: &str = "mtx1qxqqdnp0rq66l92gsv7ed83xsxu6pcwxh4cez5kqxtn3rn4gr88n2mamvh8";
+/// The key of a rendezvous in another cluster.
+const RENDEZVOUS_KEY: &str = "mtr1q9503hlhl7dhlagz72halmawpml35gucsg95q5ym74fws0r59wa4s8ufws6";
 
 /// Decodes an object of the kind that it names.
 fn try_decoded(object: Value) -> serde_json::Result<Object> {

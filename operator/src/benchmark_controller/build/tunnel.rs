@@ -4,7 +4,7 @@
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
     Carrier, ExitCarrier, Forward, MuxTunnel, MuxTunnelSpec, Network, NetworkEnd, Protocol,
-    Security, ServiceRef, Target, Tuning, WanEmulation,
+    Security, ServiceRef, Target, Transport, Tuning, WanEmulation,
 };
 
 use super::metadata::owned;
@@ -35,6 +35,7 @@ pub fn tunnel(
     });
     let asked = &benchmark.carrier;
     let can = protocol.can();
+    let transport = asked.transport.filter(|_| protocol == Protocol::Native);
     let spec = MuxTunnelSpec {
         entry: benchmark.entry.clone(),
         exit: benchmark.exit.clone(),
@@ -49,9 +50,11 @@ pub fn tunnel(
         carrier: Some(Carrier {
             connection: ExitCarrier {
                 protocol: Some(protocol),
-                transport: asked.transport.filter(|_| protocol == Protocol::Native),
+                transport,
                 web_socket: None,
-                congestion_control: asked.congestion_control,
+                // KCP has a congestion control of its own.
+                congestion_control: (asked.congestion_control)
+                    .filter(|_| transport != Some(Transport::Kcp)),
                 liveness_seconds: asked.liveness_seconds,
             },
             pool: asked.pool.filter(|_| can.several_carriers),

@@ -290,3 +290,24 @@ impl Judge<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_belongs_to_one_peer_alone() {
+        for (one, other, expected) in [
+            ("spiffe://a/ns/x", "spiffe://a/ns/x", true),
+            ("spiffe://a/ns/x", "spiffe://a/ns/y", false),
+            ("spiffe://a/ns/*", "spiffe://a/ns/x/mt/near/entry", true),
+            ("spiffe://a/*", "spiffe://a/ns/*", true),
+            ("spiffe://a/ns/*", "spiffe://a/nsx", false),
+            // Without a slash, the text is the whole name.
+            ("a*", "ab", false),
+        ] {
+            assert_eq!(covers_same(one, other), expected, "{one} {other}");
+            assert_eq!(covers_same(other, one), expected, "{other} {one}");
+        }
+    }
+}

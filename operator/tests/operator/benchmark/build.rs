@@ -198,7 +198,7 @@ fn tunnels_have_what_is_asked_of_carriers_as_far_as_their_protocol_has_it() {
     };
     assert_eq!(
         (native.connection.congestion_control, native.pool),
-        (cubic, Some(pool))
+        (None, Some(pool))
     );
     assert_eq!(native.resume, Some(true));
 }

@@ -205,4 +205,12 @@ fn an_exit_alone_has_the_number_of_its_gateway() {
     let exit = built(&format!("{EXIT}gateway: {{{scaled}}}\n"));
     let autoscaler = child(&exit.autoscalers, "office-exit");
     assert_eq!(autoscaler["spec"]["scaleTargetRef"]["name"], "office-exit");
+    // Without a request, the utilization has no meaning.
+    let without = format!("{EXIT}gateway: {{autoscaling: {{maxReplicas: 4}}}}\n");
+    let sentence = "autoscaling of the exit gateways measures CPU time in percent of the request";
+    assert!(
+        refusal(&without).starts_with(sentence),
+        "{}",
+        refusal(&without)
+    );
 }

@@ -6,10 +6,6 @@ use serde_json::{Value, json};
 use super::build::config;
 use super::*;
 
-fn with(extra: &str) -> String {
-    format!("{SMALLEST}{extra}")
-}
-
 fn native() -> String {
     SMALLEST.replace("protocol: JMUX", "protocol: Native")
 }

@@ -400,8 +400,14 @@ fn a_tunnel_says_which_exits_it_uses() {
     let second = format!(
         "- {{name: second, order: 1, host: b.example.com, port: 443, publicKeys: [{SECOND_EXIT_KEY}]}}"
     );
-    let case = case(&format!("{ELSEWHERE}{second}\n"));
-    case.expect("Connected", Some(true), Code::CarrierUp, "");
+    let mut case = case(&format!("{ELSEWHERE}{second}\n"));
+    for (used, code) in [("far", Code::CarrierUp), ("second", Code::FailedOver)] {
+        let active = json!({"active": [used]});
+        case.status(End::Entry).connect = serde_json::from_value(active.clone()).unwrap();
+        case.expect("Connected", Some(true), code, "");
+        assert_eq!(case.facts()["connect"], active);
+        assert_eq!(case.verdict("Ready").holds, Some(true), "{used}");
+    }
 }
 
 #[test]

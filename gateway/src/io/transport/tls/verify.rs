@@ -160,7 +160,8 @@ impl PeerVerifier {
             (None, None) => false,
         };
         let Some(peer) = self.peers.iter().find(is_it) else {
-            return Some(format!("the peer {identity:?} is no longer listed"));
+            let lists = "security.peers or connect";
+            return Some(format!("the peer {identity} is no longer in {lists}"));
         };
         let reason = peer.refused_at(now.as_secs());
         reason.map(|reason| format!("the peer {identity} {reason}"))
@@ -405,7 +406,7 @@ mod tests {
             verifier
                 .refused("gone", now)
                 .unwrap()
-                .contains("no longer listed")
+                .contains("no longer in security.peers")
         );
     }
 

@@ -103,7 +103,8 @@ fn the_number_of_a_user_is_the_wanted_one() {
 
 #[test]
 fn more_gateways_that_an_autoscaler_asks_for_do_not_make_it_unready_and_too_few_do() {
-    let autoscaling = "autoscaling: {minReplicas: 2, maxReplicas: 4}";
+    let autoscaling = "autoscaling: {minReplicas: 2, maxReplicas: 4}, \
+                       template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 1}}}]}}";
     let mut case = case(&format!("{SMALLEST}entry: {{{autoscaling}}}\n"));
     let mut scaled = |wanted, ready, updated| {
         let entry = |deployment: &&mut Deployment| deployment.name_any() == "office-entry";

@@ -39,12 +39,7 @@ fn a_file_that_a_gateway_rejects_is_a_cause_although_all_gateways_are_ready() {
         // Running gateways still take connections.
         case.expect("Available", Some(true), Code::Reconciled, "");
     }
-    for purpose in [
-        FileUse::Users,
-        FileUse::Ssh,
-        FileUse::Rendezvous,
-        FileUse::Other,
-    ] {
+    for purpose in [FileUse::Users, FileUse::Ssh, FileUse::Other] {
         let mut case = case(PROVIDED);
         rejected(&mut case, End::Entry, purpose);
         case.expect("Ready", Some(false), Code::FileRejected, detail);
