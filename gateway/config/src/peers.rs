@@ -264,7 +264,7 @@ pub fn check_peers(
                      its own"
                 )));
             }
-            // Several addresses may lead to one gateway.
+            // Several addresses may be those of one gateway.
             let is_elsewhere = !keys.insert(*key.bytes()) && !list.is_dialled();
             if is_elsewhere || !of_peer.insert(*key.bytes()) {
                 return Err(wrong(format!("{key} is listed twice: remove one of both")));

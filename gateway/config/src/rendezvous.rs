@@ -144,8 +144,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         ConfigError::field(field.trim_end_matches('.'), found.problem)
     })?;
     if has_leaf(config) && !has_keys {
-        let problem = "a rendezvous knows its members by their keys, and whoever has a ticket reaches the exit: use mode \
-                       PublicKeys";
+        let problem = "a rendezvous knows its members by their keys, and with another mode, a stolen ticket would reach the exit: use \
+                       mode PublicKeys";
         return wrong("security.mode", problem);
     }
     check_places(config)

@@ -5,8 +5,8 @@
 //! under the key that it has proved, and an entry visits the exit with a key. For each visit, the
 //! entry and then the exit receive a ticket, and each opens one more connection that begins with its
 //! ticket. Through pipes ([`crate::io::relay`]), the rendezvous then joins both connections. The
-//! leaves perform the hello, the security handshake and the session with each other, so a stolen
-//! ticket leads to a handshake that fails. The members and their keys come from the credentials of
+//! leaves perform the hello, the security handshake and the session with each other, so a
+//! stranger with a stolen ticket fails in the handshake. The members and their keys come from the credentials of
 //! the gateway, and a change ends the registrations that it no longer permits.
 //!
 //! Bounds: the [handshake limiter](crate::base::handshake_limiter) bounds the connections that have

@@ -108,7 +108,7 @@ impl DialContext {
     }
 
     fn is_one(&self, exit: &Connect) -> bool {
-        // A rendezvous leads to one exit, whatever its own addresses.
+        // A rendezvous connects to one exit, regardless of its own addresses.
         exit.rendezvous.is_some()
             || exit
                 .dialled()
