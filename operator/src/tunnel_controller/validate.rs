@@ -168,11 +168,8 @@ pub fn validate(
     if let Some(problem) = problem::problem(object, settings) {
         return Err(Hindrance::Invalid(problem));
     }
-    let valid = valid(object, holder, named, settings).map_err(Hindrance::Invalid)?;
-    match problem::of_rendezvous(object) {
-        Some(problem) => Err(Hindrance::Invalid(problem)),
-        None => Ok(Box::new(valid)),
-    }
+    let valid = valid(object, holder, named, settings);
+    valid.map(Box::new).map_err(Hindrance::Invalid)
 }
 
 fn valid(

@@ -12,19 +12,6 @@ pub(super) fn problem(object: &Object, settings: &Settings) -> Option<String> {
         .or_else(|| of_network(object, settings))
 }
 
-/// The gateways know no members of a rendezvous yet. An entry would dial the rendezvous as its exit.
-pub(super) fn of_rendezvous(object: &Object) -> Option<String> {
-    let met = object
-        .exit()
-        .is_some_and(|exit| !exit.spec.rendezvous.is_empty());
-    let mut connect = object.connect().iter();
-    let is_asked =
-        met || object.rendezvous().is_some() || connect.any(|exit| exit.rendezvous.is_some());
-    let sentence =
-        "the gateways of this version do not support a rendezvous: let the entries dial the exits";
-    is_asked.then(|| sentence.to_owned())
-}
-
 /// Without `from`, the NetworkPolicy admits only the object's namespace.
 fn of_ssh(object: &Object) -> Option<String> {
     let ssh = object.exit()?.spec.ssh.as_deref()?;
