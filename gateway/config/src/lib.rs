@@ -75,7 +75,7 @@ pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
 pub use proxy_protocol::{Accept, ProxyProtocol, Send};
 pub use public_keys::{OWN_KEYS_MAX, PublicKeys};
 pub use rate::{BitRate, BitRateError};
-pub use rendezvous::{ConnectRendezvous, MeetingPlace, Member, RENDEZVOUS_MAX};
+pub use rendezvous::{ConnectRendezvous, MeetingPlace, Member, RENDEZVOUS_MAX, check_members};
 pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};
 pub use security::{Certificates, Security};
 pub use server_tls::ServerTls;

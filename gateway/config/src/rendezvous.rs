@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::check_host_port;
 use crate::connect::{check_name, with_keys_of};
 use crate::gateway_key::GatewayKey;
-use crate::peers::{ExpirationTime, Peer, PeerList, check_peers, some};
+use crate::peers::{ExpirationTime, Peer, PeerList, PeerProblem, check_peers, some};
 use crate::{Config, ConfigError, Role, Security};
 
 /// Maximum number of rendezvous of an exit.
@@ -71,6 +71,15 @@ impl Member {
             ..Peer::default()
         }
     }
+}
+
+/// Checks the members of a rendezvous.
+///
+/// # Errors
+/// The first problem.
+pub fn check_members(members: &[Member]) -> Result<(), PeerProblem> {
+    let peers: Vec<_> = members.iter().map(Member::peer).collect();
+    check_peers(&peers, PeerList::Members, &[])
 }
 
 /// The members of a rendezvous as its peers. Those of `security.peersFile` are not among them.
@@ -139,7 +148,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         };
         return wrong("rendezvous", problem);
     }
-    check_peers(&members(config), PeerList::Members, &[]).map_err(|found| {
+    check_members(&config.members).map_err(|found| {
         let field = format!("members[{}].{}", found.index, found.field);
         ConfigError::field(field.trim_end_matches('.'), found.problem)
     })?;

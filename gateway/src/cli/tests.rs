@@ -1,6 +1,6 @@
 use muxtunnel_gateway_config::{
-    BitRate, CongestionControl, Drain, Limits, Memory, Priority, Protocol, ProxyListen, Timeouts,
-    WebSocket, key_text,
+    BitRate, CongestionControl, Drain, KeyRole, Limits, Memory, Priority, Protocol, ProxyListen,
+    Timeouts, WebSocket, key_text,
 };
 
 use super::*;

@@ -5,7 +5,9 @@ use std::net::Ipv6Addr;
 
 use muxtunnel_contract::secrets;
 use muxtunnel_crds::{self as crds, CarrierService, Connect, ExitRendezvous};
-use muxtunnel_gateway_config::{CARRIER_PORT, ExpirationTime, GatewayKey, KeyRole, Member};
+use muxtunnel_gateway_config::{
+    CARRIER_PORT, ExpirationTime, GatewayKey, KeyRole, Member, check_members,
+};
 
 use super::ValidatedCarrier;
 use crate::tunnel_controller::end::End;
@@ -204,7 +206,13 @@ pub(super) fn members(object: &Object) -> Result<Vec<Member>, String> {
             expiration_time: time.map_err(|problem| wrong(format!("expirationTime: {problem}")))?,
         })
     };
-    asked.iter().map(member).collect()
+    let members: Vec<Member> = asked.iter().map(member).collect::<Result<_, String>>()?;
+    check_members(&members).map_err(|found| {
+        let name = members.get(found.index).and_then(|one| one.name.as_deref());
+        let name = name.unwrap_or_default();
+        format!("members {name}: {}: {}", found.field, found.problem)
+    })?;
+    Ok(members)
 }
 
 /// The keys of gateways with the role `role`.

@@ -101,6 +101,17 @@ fn the_files_of_all_three_ends_belong_together() {
     assert_eq!(names.collect::<Vec<_>>(), ["db", "near"]);
 }
 
+#[test]
+fn a_key_belongs_to_one_member() {
+    let twice = RENDEZVOUS.replace(ENTRY_KEY, EXIT_KEY);
+    let expected = format!("members near: publicKeys[0]: {EXIT_KEY} is listed twice");
+    assert!(
+        refusal(&twice).starts_with(&expected),
+        "{}",
+        refusal(&twice)
+    );
+}
+
 /// A suspended or expired member reaches running gateways, which end its carriers.
 #[test]
 fn a_change_of_members_is_no_roll_out() {
