@@ -172,7 +172,7 @@ const BESIDE_ONE_ANOTHER: [System; 12] = [
 
 /// Systems with encryption, the same systems without encryption, and systems without a plain
 /// forward.
-const WAYS: [System; 22] = [
+const WAYS: [System; 21] = [
     System::MuxgateNative,
     System::MuxgateCopy,
     System::MuxgateTls,
