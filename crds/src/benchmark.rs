@@ -95,6 +95,10 @@ use crate::{BenchmarkContainerName, Gateway, Profile, SecurityMode, Template, pa
     validation = rules::network_measured_with_one_gateway("exit"),
 )]
 pub struct MuxBenchmarkSpec {
+    /// The MuxClass of the benchmark and of its tunnels. Default: the class with `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
+    pub class_name: Option<String>,
     /// The tunnel that is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<BenchmarkTunnel>,
@@ -113,8 +117,8 @@ pub struct MuxBenchmarkSpec {
     #[schemars(length(min = 1, max = 3), extend("x-kubernetes-list-type" = "set"))]
     pub profiles: Vec<Profile>,
     /// The paths that are measured. Path Network needs exactly one of the protocols Native and QUIC in
-    /// `protocols`. The path also needs the chart's value `network.enabled`, and a namespace with the
-    /// Pod Security level `privileged`. Default: Direct and Tunnel.
+    /// `protocols`. The path also needs a class that permits Network, and a namespace with the Pod
+    /// Security level `privileged`. Default: Direct and Tunnel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 3), extend("x-kubernetes-list-type" = "set"))]
     pub paths: Vec<Path>,

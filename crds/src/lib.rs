@@ -1,5 +1,5 @@
 //! The resources of `muxtunnel.dev/v1alpha1`: [`MuxTunnel`], [`MuxExit`], [`MuxPeer`],
-//! [`MuxRendezvous`], [`MuxBenchmark`] and [`MuxGrant`].
+//! [`MuxRendezvous`], [`MuxBenchmark`], [`MuxGrant`] and [`MuxClass`].
 //!
 //! This crate defines their Rust types and their validation rules (`rules`, CEL, which the API
 //! server evaluates). It generates the CustomResourceDefinitions ([`schema`]); the binary `crdgen`
@@ -14,6 +14,7 @@
 pub mod bad_objects;
 mod benchmark;
 mod carrier;
+mod class;
 mod clients;
 mod exit;
 mod forward;
@@ -41,6 +42,10 @@ pub use benchmark::{
     BenchmarkUdp, MuxBenchmark, MuxBenchmarkSpec, MuxBenchmarkStatus, Path, Tool,
 };
 pub use carrier::{Carrier, ExitCarrier, WebSocket};
+pub use class::{
+    ClassImages, ClassNamespaces, ClassObjects, Feature, ImagePullPolicy, MuxClass, MuxClassSpec,
+    MuxClassStatus, NamespacesFrom, OnFailure, Permitted, Rollout,
+};
 pub use clients::{Clients, ClientsType};
 pub use exit::{CarrierLimits, ExitRendezvous, MuxExit, MuxExitSpec, MuxExitStatus, PeerCounts};
 pub use forward::{Forward, Proxy, ReverseForward, ReversePort};

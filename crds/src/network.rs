@@ -9,7 +9,7 @@ use crate::{patterns, rules};
 /// A TUN interface in the pod of each gateway. The interfaces of both ends exchange IP packets,
 /// such as TCP, UDP and ICMP. An init container with NET_ADMIN and MKNOD creates the interface, so
 /// the namespace needs the Pod Security level `privileged`. The gateway itself has no capability.
-/// The chart must be installed with `network.enabled`. A change restarts the gateways.
+/// The MuxClass must permit Network. A change restarts the gateways.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
@@ -46,8 +46,8 @@ pub struct Network {
 
 /// A TUN interface in the pod of the exit's gateway, which exchanges IP packets with the interfaces
 /// of entries. An init container with NET_ADMIN and MKNOD creates the interface, so the namespace
-/// needs the Pod Security level `privileged`. The gateway itself has no capability. The chart must be
-/// installed with `network.enabled`. A change restarts the gateway.
+/// needs the Pod Security level `privileged`. The gateway itself has no capability. The MuxClass must
+/// permit Network. A change restarts the gateway.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

@@ -61,6 +61,13 @@ use crate::{
         json_path = ".metadata.creationTimestamp"
     ),
     printcolumn(
+        name = "Class",
+        type_ = "string",
+        json_path = ".status.className",
+        description = "The MuxClass that applies",
+        priority = "1"
+    ),
+    printcolumn(
         name = "Key",
         type_ = "string",
         json_path = ".status.publicKeys[0]",
@@ -70,6 +77,10 @@ use crate::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MuxRendezvousSpec {
+    /// The MuxClass of the object. A change rolls the gateways. Default: the class with `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
+    pub class_name: Option<String>,
     /// Whether the operator writes only the status of this object, and leaves its gateway unchanged.
     /// Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -137,6 +148,10 @@ pub struct MuxRendezvousStatus {
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The MuxClass that applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub class_name: Option<String>,
     /// The conditions Accepted, Programmed, Available, CredentialsValid, Ready, Reconciling and
     /// Stalled. A condition that does not apply is absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -7,6 +7,7 @@
 
 mod benchmark;
 mod carrier;
+mod class;
 mod connect;
 mod exit;
 mod gateway;
@@ -20,6 +21,7 @@ use kube::core::{Message, Rule};
 
 pub(crate) use benchmark::*;
 pub(crate) use carrier::*;
+pub(crate) use class::*;
 pub(crate) use connect::*;
 pub(crate) use exit::*;
 pub(crate) use gateway::*;

@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
-use crate::{MuxBenchmark, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
+use crate::{MuxBenchmark, MuxClass, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
 
 /// Properties whose schemas come from Kubernetes' own types, and their types. Their descriptions are
 /// removed, because the Kubernetes reference has them, and they would be nine tenths of the
@@ -16,6 +16,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("hostAliases", "array"),
     ("imagePullSecrets", "array"),
     ("peers", "array"),
+    ("selector", "object"),
     ("tolerations", "array"),
     ("topologySpreadConstraints", "array"),
 ];
@@ -44,6 +45,7 @@ pub fn definitions() -> Result<Vec<(&'static str, CustomResourceDefinition)>, Sc
         ("muxrendezvous.yaml", finished(MuxRendezvous::crd(), 40)?),
         ("muxbenchmarks.yaml", finished(MuxBenchmark::crd(), 28)?),
         ("muxgrants.yaml", finished(MuxGrant::crd(), 253)?),
+        ("muxclasses.yaml", finished(MuxClass::crd(), 63)?),
     ])
 }
 

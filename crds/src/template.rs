@@ -28,16 +28,13 @@ pub struct Template<C = ContainerName> {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateMetadata {
-    /// Additional labels of the pods. The operator's own labels take precedence. The chart's value
-    /// `podMetadata.labels` lists the permitted keys. The list is empty by default, because a label
-    /// can make the pods endpoints of another Service.
+    /// Additional labels of the pods. The operator's own labels take precedence. The MuxClass
+    /// lists the permitted keys in `permitted.podMetadataKeys`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub labels: BTreeMap<String, String>,
-    /// Additional annotations of the pods. The operator's own annotations take precedence. The
-    /// chart's value `podMetadata.annotations` lists the permitted keys, because other controllers
-    /// add images, volumes and networks to pods by annotations. Its default permits keys without a
-    /// prefix, and the keys of Prometheus, the cluster autoscaler and Karpenter.
+    /// Additional annotations of the pods. The operator's own annotations take precedence.
+    /// The MuxClass lists the permitted keys in `permitted.podMetadataKeys`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub annotations: BTreeMap<String, String>,
