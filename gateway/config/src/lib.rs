@@ -91,6 +91,7 @@ pub use trusted_proxies::{TRUSTED_PROXIES_MAX, check_trusted_proxies};
 pub use web_socket::{ORIGINS_MAX, WebSocket};
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use serde_yaml::{Mapping, Value};
 
 /// TCP port on which exit gateways listen for carriers. No forward may use this port.
@@ -140,6 +141,7 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DR
 /// `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `trustedProxies`, `timeouts`,
 /// `memory.sessions`, `security.peers`, `members`, and of the keys and names in `connect` and
 /// `rendezvous`. A change of any other field needs a restart.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -151,7 +153,6 @@ pub struct Config {
     /// Entry with protocol JMUX: the size in bytes of the largest packet, header included, that the
     /// entry offers to accept: [`PACKET_BYTES_MIN`]..=65,535. Default: 4,096, which every peer
     /// accepts. muxgate and jetsocat 2024.3.2 and later accept 65,535.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_bytes: Option<u16>,
     /// The transport of carriers. Both ends must have the same transport.
     #[serde(default, skip_serializing_if = "Transport::is_default")]
@@ -159,7 +160,6 @@ pub struct Config {
     /// How carriers are secured.
     pub security: Security,
     /// If set, carriers are WebSocket connections.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
     /// The congestion control of carriers.
     #[serde(default)]
@@ -177,13 +177,11 @@ pub struct Config {
     pub connect: Vec<Connect>,
     /// The proxy for connections to `connect`. By default, WebSocket carriers use the proxy of the
     /// environment variables, and other carriers use no proxy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
     /// Exit: the address on which it accepts carriers: `addr:port`, `unix:/path` or
     /// [`LISTEN_STDIO`]. With [`LISTEN_STDIO`], the process's standard input and output are its
     /// only carrier, and the process exits when that carrier ends. Rendezvous: `addr:port` on which
     /// it accepts leaves. An entry and an exit with `rendezvous` do not set this field.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
     /// Exit and rendezvous whose `listen` is `addr:port`: the networks of load balancers, at most
     /// [`TRUSTED_PROXIES_MAX`]. A connection from these networks must begin with a PROXY protocol
@@ -201,14 +199,11 @@ pub struct Config {
     pub members: Vec<Member>,
     /// Exit with a protocol other than SSH: a second listener for SSH carriers, with the same
     /// policy and limits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshListener>,
     /// Entry or exit: the gateway carries IP packets between the networks of both sides. Default:
     /// streams only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
     /// `addr:port` of the admin endpoint. Default: no admin endpoint.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
     /// The names under which clients reach the admin endpoint, at most [`ADMIN_HOSTS_MAX`]. The
     /// endpoint also serves requests whose `Host` is an IP address or `localhost`, and refuses all
@@ -253,11 +248,9 @@ pub struct Config {
     /// with `network`, one worker per queue. For a JMUX entry, a command or `listen: stdio`, one
     /// worker. Otherwise one worker per core. A JMUX entry has one worker, because jetsocat accepts
     /// a single carrier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<u16>,
     /// Entry whose protocol supports several carriers: the number of carriers of each session.
     /// Default: see [`Self::pool`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
     /// Protocol Native: whether streams survive the loss of their carrier, if the other end agrees.
     /// A session then retains the payload that it sent, at most `memory.retain`, until the peer
@@ -296,6 +289,7 @@ pub enum Role {
 
 /// Memory bounds of one session. If the process has a memory limit, its sessions also share a part
 /// of the limit: half of it for `receive` and an eighth for `retain`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Memory {
@@ -314,7 +308,6 @@ pub struct Memory {
     /// Exit: the number of sessions that the exit expects, 1..=[`SESSIONS_MAX`]. They share a part
     /// of the process's memory limit equally. A running gateway applies a change to new sessions.
     /// Default: 4. An entry knows the number of its sessions.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<u32>,
 }
 

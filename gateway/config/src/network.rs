@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 pub use assigned::{check_network_dns, check_network_pool};
 
@@ -39,6 +40,7 @@ pub const MTU_MIN: u16 = 1280;
 
 /// A TUN interface of this host that exchanges IP packets with the other side. Both sides have the
 /// same networks.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Network {
@@ -78,7 +80,6 @@ pub struct Network {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pool: Vec<Cidr>,
     /// Exit: the DNS settings that the exit assigns to its entries.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<NetworkDns>,
     /// Entry: whether the gateway sets the addresses of the interface: it adds the addresses that
     /// the exit assigns, and removes all others except those of scope link. The gateway then needs
@@ -87,7 +88,6 @@ pub struct Network {
     pub set_addresses: bool,
     /// Entry: the file into which the gateway writes the DNS servers that the exit assigns, in the
     /// format of resolv.conf(5).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_file: Option<PathBuf>,
     /// Exit: whether entries may send packets to one another.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -1,6 +1,7 @@
 //! The number of carriers that an entry keeps to its exit.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::ConfigError;
 
@@ -8,6 +9,7 @@ use crate::ConfigError;
 pub const POOL_MAX: u8 = 16;
 
 /// The number of carriers of a session.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schemars",
@@ -24,7 +26,6 @@ pub struct Pool {
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 16)))]
     pub min: u8,
     /// Greatest number of carriers. Default: `min`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 16)))]
     pub max: Option<u8>,
 }
