@@ -15,6 +15,7 @@ pub mod bad_objects;
 mod benchmark;
 mod carrier;
 mod clients;
+mod columns;
 mod exit;
 mod forward;
 mod gateway;
@@ -50,7 +51,7 @@ pub use key::{KeyOrigin, KeySource, KeyStatus};
 // The resources share these types with the gateway's file.
 pub use muxtunnel_gateway_config::{
     Accept, BitRate, CongestionControl, Limits, Pool, Priority, Protocol, ProxyListen,
-    ProxyProtocol, RuleFields as Rule, Send, Timeouts, Transport,
+    ProxyProtocol, RuleFields as Rule, Send, SshAlgorithms, Timeouts, Transport,
 };
 pub use network::{ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule};
 pub use peer::{MuxPeer, MuxPeerSpec, MuxPeerStatus};
@@ -63,7 +64,7 @@ pub use service::{
     CarrierService, ExternalTrafficPolicy, IpFamily, IpFamilyPolicy, Service, ServiceSettings,
     ServiceType,
 };
-pub use ssh::{Ssh, SshAlgorithms, SshHostKey, SshLogin, SshService};
+pub use ssh::{Ssh, SshHostKey, SshLogin, SshService};
 pub use status::{
     Bottleneck, CarrierStatus, Direction, Endpoint, EndpointProtocol, GatewayStatus, NetworkStatus,
     ServicePortStatus, ServiceStatus, SysctlStatus,
