@@ -8,12 +8,10 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, HTTPGetAction, NodeSelectorRequirement, NodeSelectorTerm,
-    PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ResourceRequirements, SeccompProfile, Sysctl, TopologySpreadConstraint, VolumeMount,
-    WeightedPodAffinityTerm,
+    Affinity, Container, ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
+    PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements, Sysctl,
+    TopologySpreadConstraint, VolumeMount, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
 use muxtunnel_crds::{ContainerName, Template};
@@ -22,8 +20,9 @@ use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 use super::service::carrier_port_names;
 use super::volumes::{CONFIG_FOLDER, mounted};
 use super::{BuildError, End, config_map, metadata, network, selector, wan};
+use crate::labels::having;
 use crate::muxbench;
-use crate::pods;
+use crate::pods::{self, UID};
 use crate::settings::Settings;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
@@ -34,8 +33,6 @@ use crate::tunnel_controller::validate::{SSH, ValidatedGateway, ValidatedObject,
 const REVISIONS: i32 = 2;
 /// Name of the gateway's container.
 pub(super) const CONTAINER: &str = "gateway";
-/// User and group of the images. Nodes have no account with this ID.
-pub(super) const UID: i64 = 65532;
 /// Program of the gateways' image.
 pub(super) const COMMAND: &str = "/usr/local/bin/muxgate";
 /// Seconds by which a pod's grace period exceeds its gateway's drain time. In this time, the
@@ -68,7 +65,7 @@ pub(super) fn build(
         spec: Some(DeploymentSpec {
             replicas: replicas(object, end, gateway),
             revision_history_limit: Some(REVISIONS),
-            selector: selected(selector(object, end)),
+            selector: having(selector(object, end)),
             // The old pods serve until new pods are ready.
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".to_owned()),
@@ -265,7 +262,7 @@ fn apart(own: Option<Affinity>, labels: &BTreeMap<String, String>) -> Affinity {
             weight,
             pod_affinity_term: PodAffinityTerm {
                 topology_key: key.to_owned(),
-                label_selector: Some(selected(labels.clone())),
+                label_selector: Some(having(labels.clone())),
                 ..PodAffinityTerm::default()
             },
         };
@@ -286,16 +283,9 @@ fn spread(labels: BTreeMap<String, String>) -> TopologySpreadConstraint {
         max_skew: 1,
         topology_key: HOST.to_owned(),
         when_unsatisfiable: "ScheduleAnyway".to_owned(),
-        label_selector: Some(selected(labels)),
+        label_selector: Some(having(labels)),
         match_label_keys: Some(vec!["pod-template-hash".to_owned()]),
         ..TopologySpreadConstraint::default()
-    }
-}
-
-fn selected(labels: BTreeMap<String, String>) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some(labels),
-        match_expressions: None,
     }
 }
 
@@ -309,24 +299,13 @@ pub(super) fn pod_security(
 ) -> PodSecurityContext {
     PodSecurityContext {
         fs_group: reads_secrets.then_some(UID),
-        run_as_non_root: Some(true),
-        run_as_user: Some(UID),
-        run_as_group: Some(UID),
-        seccomp_profile: Some(seccomp()),
         sysctls: Some(
             sysctls
                 .into_iter()
                 .map(|(name, value)| Sysctl { name, value })
                 .collect(),
         ),
-        ..PodSecurityContext::default()
-    }
-}
-
-fn seccomp() -> SeccompProfile {
-    SeccompProfile {
-        type_: "RuntimeDefault".to_owned(),
-        localhost_profile: None,
+        ..pods::pod_security()
     }
 }
 
@@ -336,15 +315,15 @@ fn container(
     settings: &Settings,
     mounts: Vec<VolumeMount>,
 ) -> Container {
-    let mut ports = vec![port("admin", ADMIN_PORT)];
+    let mut ports = vec![pods::port("admin", ADMIN_PORT)];
     if gateway.carrier_port.is_some() {
         let names = carrier_port_names(&object.carrier).iter();
         ports.extend(names.map(|(name, protocol)| ContainerPort {
             protocol: Some((*protocol).to_owned()),
-            ..port(name, CARRIER_PORT)
+            ..pods::port(name, CARRIER_PORT)
         }));
     }
-    ports.extend(gateway.ssh.as_ref().map(|ssh| port(SSH, ssh.port)));
+    ports.extend(gateway.ssh.as_ref().map(|ssh| pods::port(SSH, ssh.port)));
     Container {
         name: CONTAINER.to_owned(),
         image: Some(settings.gateway_image.clone()),
@@ -356,8 +335,8 @@ fn container(
             format!("{CONFIG_FOLDER}/{FILE}"),
         ]),
         ports: Some(ports),
-        readiness_probe: Some(probe("/readyz", 1, 3)),
-        liveness_probe: Some(probe("/healthz", 10, 6)),
+        readiness_probe: Some(pods::probe("/readyz", ADMIN_PORT, (1, 2), Some(3))),
+        liveness_probe: Some(pods::probe("/healthz", ADMIN_PORT, (10, 2), Some(6))),
         // The default is small requests and no limits. A CPU limit throttles the data path. A memory
         // limit has to fit the memory of the sessions, which only the user can estimate.
         resources: Some(pods::resources(
@@ -368,28 +347,5 @@ fn container(
         security_context: Some(pods::unprivileged()),
         volume_mounts: Some(mounts),
         ..Container::default()
-    }
-}
-
-fn port(name: &str, number: u16) -> ContainerPort {
-    ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: i32::from(number),
-        protocol: Some("TCP".to_owned()),
-        ..ContainerPort::default()
-    }
-}
-
-fn probe(path: &str, period_seconds: i32, failure_threshold: i32) -> Probe {
-    Probe {
-        http_get: Some(HTTPGetAction {
-            path: Some(path.to_owned()),
-            port: IntOrString::Int(i32::from(ADMIN_PORT)),
-            ..HTTPGetAction::default()
-        }),
-        period_seconds: Some(period_seconds),
-        timeout_seconds: Some(2),
-        failure_threshold: Some(failure_threshold),
-        ..Probe::default()
     }
 }
