@@ -178,9 +178,7 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
         if let Err(problem) = check_name(&mut names, &exit.name) {
             return wrong("name", problem);
         }
-        if exit.order > ORDER_MAX {
-            return wrong("order", format!("must be from 0 to {ORDER_MAX}"));
-        }
+        ConfigError::unless_in(&at("order"), exit.order, 0..=ORDER_MAX)?;
         check_command(config, index)?;
         match &exit.address {
             Some(_) if exit.rendezvous.is_some() => {

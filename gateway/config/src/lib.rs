@@ -38,6 +38,7 @@ mod size;
 mod ssh;
 pub mod status;
 mod target;
+mod text;
 mod timeouts;
 mod transport;
 mod trusted_proxies;
@@ -47,7 +48,7 @@ pub use admin_hosts::ADMIN_HOSTS_MAX;
 pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
 pub use congestion_control::CongestionControl;
 pub use connect::{CONNECT_MAX, CONNECT_NAME_LENGTH_MAX, Connect, ConnectWebSocket, ORDER_MAX};
-pub use forward::{FORWARDS_MAX, Forward, ReverseForward, TARGETS_MAX};
+pub use forward::{FORWARDS_MAX, Forward, TARGETS_MAX};
 pub use gateway::{Arrivals, Entry, Exit, Gateway, Reloadable, Rendezvous, SessionConfig};
 pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
 pub use hash::config_hash;
@@ -216,7 +217,7 @@ pub struct Config {
     /// Entry: the ports that exits open, and whose streams the entry connects to their targets, at
     /// most [`FORWARDS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reverse_forwards: Vec<ReverseForward>,
+    pub reverse_forwards: Vec<Forward>,
     /// Entry: the ports whose clients name their targets, at most [`PROXIES_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proxies: Vec<ProxyListener>,
@@ -412,25 +413,10 @@ impl Config {
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> Self {
         Self {
-            forwards: new.forwards.clone(),
-            reverse_forwards: new.reverse_forwards.clone(),
-            proxies: new.proxies.clone(),
-            allow: new.allow.clone(),
-            deny: new.deny.clone(),
-            protected_cidrs: new.protected_cidrs.clone(),
-            nat64_prefixes: new.nat64_prefixes.clone(),
-            allow_listen: new.allow_listen.clone(),
-            trusted_proxies: new.trusted_proxies.clone(),
-            timeouts: new.timeouts,
-            memory: Memory {
-                sessions: new.memory.sessions,
-                ..self.memory
-            },
             security: self.security.with_peers_of(&new.security),
             connect: connect::with_identities_of(&self.connect, &new.connect),
             rendezvous: rendezvous::with_keys(&self.rendezvous, &new.rendezvous),
-            members: new.members.clone(),
-            ..self.clone()
+            ..self.with_fields_of(Some(new))
         }
     }
 
@@ -456,24 +442,38 @@ impl Config {
     #[must_use]
     pub fn static_part(&self) -> Self {
         Self {
-            forwards: Vec::new(),
-            reverse_forwards: Vec::new(),
-            proxies: Vec::new(),
-            allow: Vec::new(),
-            deny: Vec::new(),
-            protected_cidrs: Vec::new(),
-            nat64_prefixes: Vec::new(),
-            allow_listen: Vec::new(),
-            trusted_proxies: Vec::new(),
-            timeouts: Timeouts::default(),
-            memory: Memory {
-                sessions: None,
-                ..self.memory
-            },
             security: self.security.without_peers(),
             connect: connect::without_identities(&self.connect),
             rendezvous: rendezvous::without_keys(&self.rendezvous),
-            members: Vec::new(),
+            ..self.with_fields_of(None)
+        }
+    }
+
+    /// The configuration with the reloadable fields of `new`, or with their defaults. The peers, of
+    /// which a gateway reloads a part, stay.
+    fn with_fields_of(&self, new: Option<&Self>) -> Self {
+        fn of<'a, T: Clone + Default>(
+            new: Option<&'a Config>,
+            field: fn(&'a Config) -> &'a T,
+        ) -> T {
+            new.map(field).cloned().unwrap_or_default()
+        }
+        Self {
+            forwards: of(new, |new| &new.forwards),
+            reverse_forwards: of(new, |new| &new.reverse_forwards),
+            proxies: of(new, |new| &new.proxies),
+            allow: of(new, |new| &new.allow),
+            deny: of(new, |new| &new.deny),
+            protected_cidrs: of(new, |new| &new.protected_cidrs),
+            nat64_prefixes: of(new, |new| &new.nat64_prefixes),
+            allow_listen: of(new, |new| &new.allow_listen),
+            trusted_proxies: of(new, |new| &new.trusted_proxies),
+            timeouts: of(new, |new| &new.timeouts),
+            memory: Memory {
+                sessions: of(new, |new| &new.memory.sessions),
+                ..self.memory
+            },
+            members: of(new, |new| &new.members),
             ..self.clone()
         }
     }

@@ -199,10 +199,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 
 fn check_queues(config: &Config, network: &Network) -> Result<(), ConfigError> {
     let queues = network.queues;
-    if !(1..=NETWORK_QUEUES_MAX).contains(&queues) {
-        let problem = format!("must be from 1 to {NETWORK_QUEUES_MAX}");
-        return Err(ConfigError::field("network.queues", problem));
-    }
+    ConfigError::unless_in("network.queues", queues, 1..=NETWORK_QUEUES_MAX)?;
     if config.workers.is_some_and(|workers| workers != queues) {
         let problem = format!(
             "must equal network.queues, which is {queues}: each queue has its own worker, so that no flow is reordered"
@@ -264,13 +261,7 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
         let problem = "only an exit has several entries: remove the field";
         return Err(ConfigError::field(format!("network.{field}"), problem));
     }
-    if network.peers.len() > NETWORK_PEERS_MAX {
-        let problem = format!(
-            "has {} entries, at most {NETWORK_PEERS_MAX} are allowed",
-            network.peers.len()
-        );
-        return Err(ConfigError::field("network.peers", problem));
-    }
+    ConfigError::unless_at_most("network.peers", network.peers.len(), NETWORK_PEERS_MAX)?;
     let proves = matches!(
         config.security,
         Security::PublicKeys(_) | Security::Certificates(_)

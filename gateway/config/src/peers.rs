@@ -398,19 +398,17 @@ pub(crate) fn check_rules_of_peers(role: Role, peers: &[Peer]) -> Result<(), Con
     for (at, peer) in peers.iter().enumerate() {
         for (list, rules) in [("allow", &peer.allow), ("deny", &peer.deny)] {
             let field = format!("security.peers[{at}].{list}");
-            let problem = if rules.is_empty() {
-                continue;
-            } else if role != Role::Exit {
-                "only an exit has rules for its peers: write the rules at the exit".to_owned()
-            } else if rules.len() > PEER_RULES_MAX {
-                let length = rules.len();
-                format!("has {length} entries, at most {PEER_RULES_MAX} are allowed")
-            } else if let Some(rule) = rules.iter().find(|rule| rule.peer.is_some()) {
-                format!("{rule} has peer=, but the rules of a peer are for this peer: remove peer=")
-            } else {
-                continue;
-            };
-            return Err(ConfigError::field(field, problem));
+            if !rules.is_empty() && role != Role::Exit {
+                let problem = "only an exit has rules for its peers: write the rules at the exit";
+                return Err(ConfigError::field(field, problem));
+            }
+            ConfigError::unless_at_most(&field, rules.len(), PEER_RULES_MAX)?;
+            if let Some(rule) = rules.iter().find(|rule| rule.peer.is_some()) {
+                let problem = format!(
+                    "{rule} has peer=, but the rules of a peer are for this peer: remove peer="
+                );
+                return Err(ConfigError::field(field, problem));
+            }
         }
     }
     Ok(())

@@ -50,12 +50,8 @@ impl Pool {
     /// # Errors
     /// [`ConfigError::Field`]: out of bounds.
     pub(crate) fn check(self) -> Result<(), ConfigError> {
-        for (field, value) in [("pool.min", self.min), ("pool.max", self.max())] {
-            if !(1..=POOL_MAX).contains(&value) {
-                let problem = format!("must be from 1 to {POOL_MAX}");
-                return Err(ConfigError::field(field, problem));
-            }
-        }
+        ConfigError::unless_in("pool.min", self.min, 1..=POOL_MAX)?;
+        ConfigError::unless_in("pool.max", self.max(), 1..=POOL_MAX)?;
         if self.min > self.max() {
             return Err(ConfigError::field("pool.min", "is greater than pool.max"));
         }

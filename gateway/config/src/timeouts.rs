@@ -63,23 +63,21 @@ impl Timeouts {
     }
 
     pub(crate) fn check(self) -> Result<(), ConfigError> {
+        let half_open = self.half_open_seconds();
         for (field, seconds, most) in [
-            ("idleSeconds", self.idle_seconds, TIMEOUT_SECONDS_MAX),
             (
-                "halfOpenSeconds",
-                self.half_open_seconds,
+                "timeouts.idleSeconds",
+                self.idle_seconds(),
                 TIMEOUT_SECONDS_MAX,
             ),
+            ("timeouts.halfOpenSeconds", half_open, TIMEOUT_SECONDS_MAX),
             (
-                "keepaliveSeconds",
-                self.keepalive_seconds,
+                "timeouts.keepaliveSeconds",
+                self.keepalive_seconds(),
                 KEEPALIVE_SECONDS_MAX,
             ),
         ] {
-            if seconds.is_some_and(|seconds| seconds > most) {
-                let problem = format!("must be from 0 to {most}");
-                return Err(ConfigError::field(format!("timeouts.{field}"), problem));
-            }
+            ConfigError::unless_in(field, seconds, 0..=most)?;
         }
         Ok(())
     }

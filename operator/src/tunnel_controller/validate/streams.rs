@@ -19,7 +19,7 @@ pub struct Streams {
     /// The forwards with a known target.
     pub forwards: Vec<config::Forward>,
     /// The reverse forwards with a known target: the exit listens, the entry dials.
-    pub reverse_forwards: Vec<config::ReverseForward>,
+    pub reverse_forwards: Vec<config::Forward>,
     /// The ports whose clients name their targets.
     pub proxies: Vec<ValidatedProxy>,
     /// Rules for targets, in addition to the targets of the forwards.
@@ -107,12 +107,13 @@ impl Resolver<'_> {
     }
 
     /// `None` without a usable target.
-    fn reverse(&mut self, asked: &ReverseForward) -> Option<config::ReverseForward> {
+    fn reverse(&mut self, asked: &ReverseForward) -> Option<config::Forward> {
         let place = format!("reverse forward {}", asked.name);
-        Some(config::ReverseForward {
+        Some(config::Forward {
             targets: self.targets(&place, &asked.targets, true)?,
             name: asked.name.clone(),
             listen: all_addresses(asked.port),
+            proxy_protocol: config::ProxyProtocol::default(),
             priority: asked.priority.unwrap_or_default(),
             limits: asked.limits.unwrap_or_default(),
         })
