@@ -8,8 +8,8 @@ use serde_with_macros::skip_serializing_none;
 
 use crate::{
     Bottleneck, CarrierService, CarrierStatus, Clients, Endpoint, ExitCarrier, ExitNetwork,
-    ExitSecurity, Gateway, HostPort, KeySource, KeyStatus, NetworkStatus, ReversePort, Service,
-    Ssh, SysctlStatus, Timeouts, Tuning, WanEmulation, patterns, rules,
+    ExitSecurity, Gateway, HostPort, KeySource, KeyStatus, NetworkStatus, RendezvousRef,
+    ReversePort, Service, Ssh, SysctlStatus, Timeouts, Tuning, WanEmulation, patterns, rules,
 };
 
 /// Exit gateways for entries elsewhere, which dial the targets. Each entry needs a MuxPeer.
@@ -141,15 +141,9 @@ pub struct ExitRendezvous {
     /// Unique name.
     #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]
     pub name: String,
-    /// DNS name or IP address (IPv6 without brackets) of the rendezvous.
-    #[schemars(length(min = 1, max = 253), regex(pattern = patterns::HOST))]
-    pub host: String,
-    /// Port of the rendezvous.
-    #[schemars(range(min = 1, max = 65535))]
-    pub port: u16,
-    /// The keys of the rendezvous, from `status.publicKeys` of the MuxRendezvous.
-    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
-    pub public_keys: Vec<String>,
+    /// The address and the keys of the rendezvous.
+    #[serde(flatten)]
+    pub rendezvous: RendezvousRef,
 }
 
 /// Limits of carriers.

@@ -53,7 +53,9 @@ pub use muxtunnel_gateway_config::{
     Accept, BitRate, CongestionControl, Limits, Pool, Priority, Protocol, ProxyListen,
     ProxyProtocol, RuleFields as Rule, Send, SshAlgorithms, Timeouts, Transport,
 };
-pub use network::{ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule};
+pub use network::{
+    ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule, NetworkSettings,
+};
 pub use peer::{MuxPeer, MuxPeerSpec, MuxPeerStatus};
 pub use readable::readable;
 pub use references::{ExitRef, HostPort, IssuerRef, SecretRef, ServiceRef, UsersSecretRef};

@@ -11,7 +11,6 @@ use crate::{patterns, rules};
 /// such as TCP, UDP and ICMP. An init container with NET_ADMIN and MKNOD creates the interface, so
 /// the namespace needs the Pod Security level `privileged`. The gateway itself has no capability.
 /// The chart must be installed with `network.enabled`. A change restarts the gateways.
-#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
@@ -20,34 +19,15 @@ pub struct Network {
     /// The exit's end. Its networks must not contain the address of the exit's Service, because the
     /// carrier's own packets would then enter the tunnel. With `connect`, only `cidrs` is permitted.
     pub exit: NetworkEnd,
-    /// MTU of the interface in bytes. Default: 1500, or 1400 with protocol QUIC, whose datagrams
-    /// must fit into the path MTU.
-    #[schemars(range(min = 1280, max = 65535))]
-    pub mtu: Option<u16>,
-    /// Queues of the interface, each with its own worker and carriers. All packets of a flow use
-    /// one queue, so they are not reordered. Default: 1.
-    #[schemars(range(min = 1, max = 4))]
-    pub queues: Option<u16>,
-    /// DNS servers of the exit's end, which the entry receives over its session. Not permitted with
-    /// `connect`. Default: none.
-    pub dns: Option<NetworkDns>,
-    /// Permitted destinations of packets from the entry. Not permitted with `connect`. Default: the
-    /// networks of `exit`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
-    pub allow: Vec<NetworkRule>,
-    /// Forbidden destinations of packets from the entry. These rules override `allow`. Not permitted
-    /// with `connect`. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
-    pub deny: Vec<NetworkRule>,
+    /// Settings of the interfaces, and the rules for packets.
+    #[serde(flatten)]
+    pub settings: NetworkSettings,
 }
 
 /// A TUN interface in the pod of the exit's gateway, which exchanges IP packets with the interfaces
 /// of entries. An init container with NET_ADMIN and MKNOD creates the interface, so the namespace
 /// needs the Pod Security level `privileged`. The gateway itself has no capability. The chart must be
 /// installed with `network.enabled`. A change restarts the gateway.
-#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -72,6 +52,16 @@ pub struct ExitNetwork {
     /// Whether entries may send packets to one another. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub peers_reach_each_other: bool,
+    /// Settings of the interface, and the rules for packets.
+    #[serde(flatten)]
+    pub settings: NetworkSettings,
+}
+
+/// Settings of an interface, and the rules for packets from entries.
+#[skip_serializing_none]
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkSettings {
     /// MTU of the interface in bytes. Default: 1500, or 1400 with protocol QUIC, whose datagrams
     /// must fit into the path MTU.
     #[schemars(range(min = 1280, max = 65535))]
@@ -80,14 +70,16 @@ pub struct ExitNetwork {
     /// one queue, so they are not reordered. Default: 1.
     #[schemars(range(min = 1, max = 4))]
     pub queues: Option<u16>,
-    /// DNS servers of the exit's end, which entries receive over their sessions. Default: none.
+    /// DNS servers of the exit's end, which entries receive over their sessions. Not permitted in a
+    /// MuxTunnel with `connect`. Default: none.
     pub dns: Option<NetworkDns>,
-    /// Permitted destinations of packets from entries. Default: `cidrs`, and with
-    /// `peersReachEachOther` also `peerCIDRs`.
+    /// Permitted destinations of packets from entries. Not permitted in a MuxTunnel with `connect`.
+    /// Default: the networks of the exit, and with `peersReachEachOther` also those of entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub allow: Vec<NetworkRule>,
-    /// Forbidden destinations of packets from entries. These rules override `allow`. Default: none.
+    /// Forbidden destinations of packets from entries. These rules override `allow`. Not permitted in
+    /// a MuxTunnel with `connect`. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub deny: Vec<NetworkRule>,

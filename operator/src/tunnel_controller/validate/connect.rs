@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use muxtunnel_contract::secrets;
-use muxtunnel_crds::{self as crds, CarrierService, Connect, ExitRendezvous};
+use muxtunnel_crds::{self as crds, CarrierService, Connect, ExitRendezvous, RendezvousRef};
 use muxtunnel_gateway_config::{
     CARRIER_PORT, ConnectRendezvous, ExpirationTime, GatewayKey, KeyRole, MeetingPlace, Member,
     check_members,
@@ -119,15 +119,8 @@ fn elsewhere(asked: &Connect) -> Result<ValidatedConnect, String> {
     } = asked;
     let wrong = |problem: String| format!("connect {name}: {problem}");
     let at_a_rendezvous = rendezvous.as_ref().map(|asked| {
-        let keys = keys(
-            "rendezvous.publicKeys",
-            &asked.public_keys,
-            KeyRole::Rendezvous,
-        );
-        Ok::<_, String>(ConnectRendezvous {
-            address: Address::new(&asked.host, asked.port).to_string(),
-            public_keys: keys.map_err(wrong)?,
-        })
+        let found = at_a_rendezvous(asked);
+        found.map_err(|problem| wrong(format!("rendezvous.{problem}")))
     });
     let at_a_rendezvous = at_a_rendezvous.transpose()?;
     let address = match (host, port, rendezvous) {
@@ -151,21 +144,23 @@ fn elsewhere(asked: &Connect) -> Result<ValidatedConnect, String> {
 /// Where the exits of `object` wait.
 pub(super) fn meetings(object: &Object) -> Result<Vec<MeetingPlace>, String> {
     let asked = object.exit().map_or(&[][..], |exit| &exit.spec.rendezvous);
-    let meeting = |asked: &ExitRendezvous| {
-        let ExitRendezvous {
-            name,
-            host,
-            port,
-            public_keys,
-        } = asked;
-        let keys = keys("publicKeys", public_keys, KeyRole::Rendezvous);
+    let meeting = |ExitRendezvous { name, rendezvous }: &ExitRendezvous| {
+        let found = at_a_rendezvous(rendezvous);
+        let found = found.map_err(|problem| format!("rendezvous {name}: {problem}"))?;
         Ok(MeetingPlace {
             name: name.clone(),
-            address: Address::new(host, *port).to_string(),
-            public_keys: keys.map_err(|problem| format!("rendezvous {name}: {problem}"))?,
+            address: found.address,
+            public_keys: found.public_keys,
         })
     };
     asked.iter().map(meeting).collect()
+}
+
+fn at_a_rendezvous(asked: &RendezvousRef) -> Result<ConnectRendezvous, String> {
+    Ok(ConnectRendezvous {
+        address: Address::new(&asked.host, asked.port).to_string(),
+        public_keys: keys("publicKeys", &asked.public_keys, KeyRole::Rendezvous)?,
+    })
 }
 
 /// The members of a rendezvous.

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use muxtunnel_crds as crds;
-use muxtunnel_crds::{NetworkEnd, NetworkForwarding, NetworkRule, Protocol, SecurityMode};
+use muxtunnel_crds::{
+    NetworkEnd, NetworkForwarding, NetworkRule, NetworkSettings, Protocol, SecurityMode,
+};
 use muxtunnel_gateway_config::{
     Cidr, MTU_DEFAULT, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, Rule, check_network_dns,
     check_network_pool,
@@ -62,27 +64,6 @@ impl NetworkSide {
     }
 }
 
-/// The fields that a MuxTunnel and a MuxExit have.
-struct Common<'a> {
-    mtu: Option<u16>,
-    queues: Option<u16>,
-    dns: Option<&'a crds::NetworkDns>,
-    allow: &'a [NetworkRule],
-    deny: &'a [NetworkRule],
-}
-
-macro_rules! common {
-    ($network:expr) => {
-        Common {
-            mtu: $network.mtu,
-            queues: $network.queues,
-            dns: $network.dns.as_ref(),
-            allow: &$network.allow,
-            deny: &$network.deny,
-        }
-    };
-}
-
 impl ValidatedNetwork {
     /// `protocol`: the protocol of the carriers. `peers`: the MuxPeers of an exit.
     pub(super) fn of(
@@ -112,7 +93,7 @@ impl ValidatedNetwork {
             let sentence = "network.entry.forwarding: SNAT needs network.entry.addresses, because the packets get an address of them";
             return Err(sentence.to_owned());
         }
-        Self::common(entry, exit, &common!(asked), protocol)
+        Self::common(entry, exit, &asked.settings, protocol)
     }
 
     fn of_exit(
@@ -135,7 +116,7 @@ impl ValidatedNetwork {
                 cidrs: entry.cidrs.clone(),
             });
         }
-        let network = Self::common(entry, exit, &common!(asked), protocol)?;
+        let network = Self::common(entry, exit, &asked.settings, protocol)?;
         Ok(Self {
             pools,
             peers,
@@ -147,7 +128,7 @@ impl ValidatedNetwork {
     fn common(
         entry: NetworkSide,
         exit: NetworkSide,
-        asked: &Common<'_>,
+        asked: &NetworkSettings,
         protocol: Protocol,
     ) -> Result<Self, String> {
         Ok(Self {
@@ -155,13 +136,12 @@ impl ValidatedNetwork {
             queues: asked.queues.unwrap_or(1),
             peers: Vec::new(),
             pools: Vec::new(),
-            dns: asked
-                .dns
+            dns: (asked.dns.as_ref())
                 .map(|dns| self::dns(dns, &exit.cidrs))
                 .transpose()?,
             peers_reach_each_other: false,
-            allow: rules("network.allow", asked.allow)?,
-            deny: rules("network.deny", asked.deny)?,
+            allow: rules("network.allow", &asked.allow)?,
+            deny: rules("network.deny", &asked.deny)?,
             entry,
             exit,
         })
