@@ -478,24 +478,15 @@ impl Config {
         }
     }
 
-    /// The number of carriers of each session. The default is [`Pool::GROWING`] for an entry under
-    /// these conditions:
-    /// - its protocol supports several carriers
-    /// - its transport is TCP or WebSocket
-    /// - it has no command in `connect`
-    /// - `resume` is true, or the protocol does not support `resume`
-    ///
-    /// Otherwise the default is [`Pool::ONE`].
+    /// The number of carriers of each session. The default is [`Pool::default_of`] for an entry without a
+    /// command in `connect`, and otherwise [`Pool::ONE`].
     #[must_use]
     pub fn pool(&self) -> Pool {
-        let can = self.protocol.can();
-        let grows = self.role == Role::Entry
-            && can.several_carriers
-            && matches!(self.transport, Transport::Tcp | Transport::WebSocket)
-            && (self.resume || !can.resume)
-            && self.command().is_none();
-        self.pool
-            .unwrap_or(if grows { Pool::GROWING } else { Pool::ONE })
+        let default = match self.role == Role::Entry && self.command().is_none() {
+            true => Pool::default_of(self.protocol, self.transport, self.resume),
+            false => Pool::ONE,
+        };
+        self.pool.unwrap_or(default)
     }
 
     /// Whether streams survive the loss of their carrier on this end. With `listen: stdio`, streams

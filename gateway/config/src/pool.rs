@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
-use crate::ConfigError;
+use crate::{ConfigError, Protocol, Transport};
 
 /// Maximum number of carriers of a session.
 pub const POOL_MAX: u8 = 16;
@@ -33,13 +33,30 @@ pub struct Pool {
 impl Pool {
     /// Always one carrier.
     pub const ONE: Self = Self { min: 1, max: None };
-    /// One to four carriers: the default under the conditions that `Config::pool` lists. With the
+    /// One to four carriers: the default under the conditions of [`Self::default_of`]. With the
     /// kernel's defaults and a round trip of 100 ms, four carriers transfer one stream at more than
     /// 3.5 times the rate of one carrier (docs/performance.md).
     pub const GROWING: Self = Self {
         min: 1,
         max: Some(4),
     };
+
+    /// The pool of an entry without a pool in its configuration and without a command in `connect`.
+    /// [`Self::GROWING`] under these conditions:
+    /// - its protocol supports several carriers
+    /// - its transport is TCP or WebSocket
+    /// - `resume` is true, or the protocol does not support `resume`
+    ///
+    /// Otherwise [`Self::ONE`].
+    #[must_use]
+    pub const fn default_of(protocol: Protocol, transport: Transport, resume: bool) -> Self {
+        let can = protocol.can();
+        let is_tcp = matches!(transport, Transport::Tcp | Transport::WebSocket);
+        match can.several_carriers && is_tcp && (resume || !can.resume) {
+            true => Self::GROWING,
+            false => Self::ONE,
+        }
+    }
 
     /// The value in force of the field of the same name.
     #[must_use]
