@@ -3,6 +3,7 @@
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 /// The key pairs of the gateways of an object.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
@@ -31,6 +32,7 @@ impl KeySource {
 }
 
 /// A key pair of an object's gateways.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyStatus {
@@ -40,7 +42,6 @@ pub struct KeyStatus {
     /// The generation of the key.
     pub generation: i32,
     /// The public key. Absent: the Secret existed before, and no gateway has reported its key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub public_key: Option<String>,
     /// How the operator knows the public key.

@@ -16,6 +16,7 @@ mod benchmark;
 mod carrier;
 mod class;
 mod clients;
+mod columns;
 mod exit;
 mod forward;
 mod gateway;
@@ -55,9 +56,11 @@ pub use key::{KeyOrigin, KeySource, KeyStatus};
 // The resources share these types with the gateway's file.
 pub use muxtunnel_gateway_config::{
     Accept, BitRate, CongestionControl, Limits, Pool, Priority, Protocol, ProxyListen,
-    ProxyProtocol, RuleFields as Rule, Send, Timeouts, Transport,
+    ProxyProtocol, RuleFields as Rule, Send, SshAlgorithms, Timeouts, Transport,
 };
-pub use network::{ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule};
+pub use network::{
+    ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule, NetworkSettings,
+};
 pub use peer::{MuxPeer, MuxPeerSpec, MuxPeerStatus};
 pub use readable::readable;
 pub use references::{ExitRef, HostPort, IssuerRef, SecretRef, ServiceRef, UsersSecretRef};
@@ -68,7 +71,7 @@ pub use service::{
     CarrierService, ExternalTrafficPolicy, IpFamily, IpFamilyPolicy, Service, ServiceSettings,
     ServiceType,
 };
-pub use ssh::{Ssh, SshAlgorithms, SshHostKey, SshLogin, SshService};
+pub use ssh::{Ssh, SshHostKey, SshLogin, SshService};
 pub use status::{
     Bottleneck, CarrierStatus, Direction, Endpoint, EndpointProtocol, GatewayStatus, NetworkStatus,
     ServicePortStatus, ServiceStatus, SysctlStatus,

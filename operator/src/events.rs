@@ -84,7 +84,7 @@ impl Events {
             action: action(condition),
             reason: condition.reason.clone(),
         };
-        let step = self.table().step(&key, now);
+        let step = self.table.lock().step(&key, now);
         let namespace = object.namespace.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         match step {
@@ -114,12 +114,8 @@ impl Events {
         let event = self.event(condition, object, now);
         let name = event.metadata.name.clone().unwrap_or_default();
         api.create(&PostParams::default(), &event).await?;
-        self.table().begun(key, name, now);
+        self.table.lock().begun(key, name, now);
         Ok(())
-    }
-
-    fn table(&self) -> parking_lot::MutexGuard<'_, Table> {
-        self.table.lock()
     }
 
     fn event(&self, condition: &Condition, object: &ObjectReference, now: Timestamp) -> Event {

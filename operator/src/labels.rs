@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 pub use muxtunnel_contract::labels::{COMPONENT, OWNER_KIND, OWNER_NAME};
 use muxtunnel_contract::labels::{MANAGED_BY, NAME};
 
@@ -33,6 +34,15 @@ pub fn selector(kind: &str, name: &str, component: &str) -> BTreeMap<String, Str
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into()
+}
+
+/// The selector of objects with all of `labels`.
+#[must_use]
+pub fn having(labels: BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector {
+        match_labels: (!labels.is_empty()).then_some(labels),
+        match_expressions: None,
+    }
 }
 
 /// The selector of the children of all objects.

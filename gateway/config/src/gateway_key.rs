@@ -11,9 +11,9 @@ use std::str::FromStr;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use bech32::primitives::decode::CheckedHrpstring;
 use bech32::{Bech32m, Hrp};
-use serde::{Deserialize, Serialize};
 
 use crate::Role;
+use crate::text::by_text;
 
 /// Length of the text of a key, in characters.
 pub const KEY_TEXT_LENGTH: usize = 63;
@@ -73,8 +73,7 @@ impl KeyRole {
 
 /// The public key of a gateway. No value of this type has a point of small order, for which a
 /// signature needs no private key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GatewayKey {
     role: KeyRole,
     bytes: [u8; KEY_BYTES],
@@ -211,19 +210,7 @@ impl FromStr for GatewayKey {
     }
 }
 
-impl TryFrom<String> for GatewayKey {
-    type Error = GatewayKeyError;
-
-    fn try_from(text: String) -> Result<Self, GatewayKeyError> {
-        text.parse()
-    }
-}
-
-impl From<GatewayKey> for String {
-    fn from(key: GatewayKey) -> Self {
-        key.to_string()
-    }
-}
+by_text!(GatewayKey);
 
 impl fmt::Display for GatewayKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

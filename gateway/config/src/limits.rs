@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::BitRate;
 
@@ -57,6 +58,7 @@ impl FromStr for Priority {
 }
 
 /// Limits of the streams of one listening port. Each gateway counts for itself. Default: no limit.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schemars",
@@ -67,18 +69,16 @@ impl FromStr for Priority {
 pub struct Limits {
     /// Maximum number of concurrent streams. Connections beyond the limit are reset; a SOCKS or HTTP
     /// client gets a refusal instead. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 1_000_000)))]
     pub streams: Option<u32>,
     /// Maximum number of new connections per second. After one second without new connections, this
     /// number of connections may arrive at once. Connections beyond the limit are reset or refused,
     /// as with `streams`. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 1_000_000)))]
     pub opens_per_second: Option<u32>,
     /// Maximum rate of payload in each direction, in bits per second, such as 500k, 100M or 1G. The
     /// gateway delays payload beyond the limit. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[cfg_attr(feature = "schemars", schemars(with = "BitRate"))]
     pub bits_per_second: Option<BitRate>,
 }

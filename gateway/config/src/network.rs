@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 pub use assigned::{check_network_dns, check_network_pool};
 
@@ -39,6 +40,7 @@ pub const MTU_MIN: u16 = 1280;
 
 /// A TUN interface of this host that exchanges IP packets with the other side. Both sides have the
 /// same networks.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Network {
@@ -78,7 +80,6 @@ pub struct Network {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pool: Vec<Cidr>,
     /// Exit: the DNS settings that the exit assigns to its entries.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<NetworkDns>,
     /// Entry: whether the gateway sets the addresses of the interface: it adds the addresses that
     /// the exit assigns, and removes all others except those of scope link. The gateway then needs
@@ -87,7 +88,6 @@ pub struct Network {
     pub set_addresses: bool,
     /// Entry: the file into which the gateway writes the DNS servers that the exit assigns, in the
     /// format of resolv.conf(5).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_file: Option<PathBuf>,
     /// Exit: whether entries may send packets to one another.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -199,10 +199,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 
 fn check_queues(config: &Config, network: &Network) -> Result<(), ConfigError> {
     let queues = network.queues;
-    if !(1..=NETWORK_QUEUES_MAX).contains(&queues) {
-        let problem = format!("must be from 1 to {NETWORK_QUEUES_MAX}");
-        return Err(ConfigError::field("network.queues", problem));
-    }
+    ConfigError::unless_in("network.queues", queues, 1..=NETWORK_QUEUES_MAX)?;
     if config.workers.is_some_and(|workers| workers != queues) {
         let problem = format!(
             "must equal network.queues, which is {queues}: each queue has its own worker, so that no flow is reordered"
@@ -264,13 +261,7 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
         let problem = "only an exit has several entries: remove the field";
         return Err(ConfigError::field(format!("network.{field}"), problem));
     }
-    if network.peers.len() > NETWORK_PEERS_MAX {
-        let problem = format!(
-            "has {} entries, at most {NETWORK_PEERS_MAX} are allowed",
-            network.peers.len()
-        );
-        return Err(ConfigError::field("network.peers", problem));
-    }
+    ConfigError::unless_at_most("network.peers", network.peers.len(), NETWORK_PEERS_MAX)?;
     let proves = matches!(
         config.security,
         Security::PublicKeys(_) | Security::Certificates(_)

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_with_macros::skip_serializing_none;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -28,12 +29,12 @@ const NAME_LENGTH_MAX: usize = 63;
 const CERTIFICATE_NAME_BYTES_MAX: usize = 2048;
 
 /// A gateway that may be the other end of carriers.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Peer {
     /// The peer's identity in rules (`peer=`). Default: the text of its key, or the name in its
     /// certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Mode PublicKeys: the peer's keys, 1..=[`PEER_KEYS_MAX`]. A peer without a name has one key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,11 +49,7 @@ pub struct Peer {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
     /// The time from which the peer is refused, and its carriers and streams end.
-    #[serde(
-        default,
-        deserialize_with = "some",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "some")]
     pub expiration_time: Option<ExpirationTime>,
     /// Of the targets that the exit allows, those that the peer may reach, at most
     /// [`PEER_RULES_MAX`] rules. Empty: all of them.
@@ -401,19 +398,17 @@ pub(crate) fn check_rules_of_peers(role: Role, peers: &[Peer]) -> Result<(), Con
     for (at, peer) in peers.iter().enumerate() {
         for (list, rules) in [("allow", &peer.allow), ("deny", &peer.deny)] {
             let field = format!("security.peers[{at}].{list}");
-            let problem = if rules.is_empty() {
-                continue;
-            } else if role != Role::Exit {
-                "only an exit has rules for its peers: write the rules at the exit".to_owned()
-            } else if rules.len() > PEER_RULES_MAX {
-                let length = rules.len();
-                format!("has {length} entries, at most {PEER_RULES_MAX} are allowed")
-            } else if let Some(rule) = rules.iter().find(|rule| rule.peer.is_some()) {
-                format!("{rule} has peer=, but the rules of a peer are for this peer: remove peer=")
-            } else {
-                continue;
-            };
-            return Err(ConfigError::field(field, problem));
+            if !rules.is_empty() && role != Role::Exit {
+                let problem = "only an exit has rules for its peers: write the rules at the exit";
+                return Err(ConfigError::field(field, problem));
+            }
+            ConfigError::unless_at_most(&field, rules.len(), PEER_RULES_MAX)?;
+            if let Some(rule) = rules.iter().find(|rule| rule.peer.is_some()) {
+                let problem = format!(
+                    "{rule} has peer=, but the rules of a peer are for this peer: remove peer="
+                );
+                return Err(ConfigError::field(field, problem));
+            }
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Ports whose clients name their targets, and the authentication of these clients.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{Accept, ConfigError, Limits, Priority, Send, Target, UNIX_PREFIX};
 
@@ -48,6 +49,7 @@ impl ProxyListen {
 }
 
 /// A port of the entry whose clients name their targets. The exit must allow the targets.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxyListener {
@@ -65,23 +67,18 @@ pub struct ProxyListener {
     /// The file with the users that may connect: each line is `name:hash`, with a bcrypt hash, or
     /// `name:password`. Empty lines and lines that begin with `#` are ignored. Default: every
     /// client may connect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users_file: Option<String>,
     /// In place of `users_file`: the only user, 1 to 255 bytes without a colon.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The file with the bcrypt hash of the user's password, or with the password itself (1 to 255
     /// bytes). A line end after the hash or the password is ignored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_file: Option<String>,
     /// Each connection must begin with a PROXY protocol header, version 2, which names the client.
     /// Set this field only if the sender of these headers is the only client that can reach the
     /// port. Any other client could send a false address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_proxy_protocol: Option<Accept>,
     /// Before the payload, the exit sends the target a header that names the client. Protocol Native
     /// only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_proxy_protocol: Option<Send>,
     /// The priority of the proxy's new streams, relative to the streams of other ports.
     #[serde(default, skip_serializing_if = "Priority::is_auto")]

@@ -11,12 +11,14 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{Protocol, Role};
 pub use connect::Connect;
 pub use rendezvous::Rendezvous;
 
 /// The state of one gateway.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -30,7 +32,6 @@ pub struct Status {
     pub config_hash: String,
     /// Why the newest file was rejected, or applied only in part, with an `MT` code. The last valid
     /// configuration remains in force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_error: Option<String>,
     /// Whether `/readyz` reports ready: every worker listens, every worker of an entry has a
     /// carrier, and the gateway is not draining.
@@ -38,7 +39,6 @@ pub struct Status {
     /// Whether SIGTERM has been received.
     pub draining: bool,
     /// With mutual TLS, the certificate for new carriers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
     /// With security mode PublicKeys, the public keys of this gateway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,21 +48,16 @@ pub struct Status {
     pub peers: Vec<Peer>,
     /// The files that the gateway follows. Absent: the gateway has an older version, so the state of
     /// its files is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<File>>,
     /// Entry: the exits in use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect: Option<Connect>,
     /// Entry: why the last dial of a carrier failed, while a worker has no carrier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier_error: Option<String>,
     /// Carriers that are up.
     pub carriers: Vec<Carrier>,
     /// The bottleneck of the carrier that moved the most bytes in the last second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
     /// How to remove the bottleneck in `limit`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_advice: Option<String>,
     /// Streams of all sessions.
     pub streams: Streams,
@@ -76,13 +71,11 @@ pub struct Status {
     #[serde(default)]
     pub resume: Resume,
     /// IP packets, if the configuration has `network`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<Packets>,
     /// Entry: the forwards in force. Exit: the listeners that entries have requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
     /// The state of a rendezvous.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Rendezvous>,
     /// Resource usage of the process.
     pub process: Process,
@@ -92,6 +85,7 @@ pub struct Status {
 }
 
 /// IP packets since the start. A packet counts once, even if the kernel segments it later (GSO).
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Packets {
@@ -112,7 +106,6 @@ pub struct Packets {
     #[serde(default)]
     pub sessions: u32,
     /// Entry: the addresses and DNS settings that the exit has assigned and the entry has accepted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assigned: Option<Assigned>,
 }
 
@@ -132,11 +125,11 @@ pub struct Assigned {
 }
 
 /// An accepted peer.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Peer {
     /// The name of the peer. Absent: rules name the peer by its key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The public keys of the peer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -148,7 +141,6 @@ pub struct Peer {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
     /// The time from which the peer is refused (RFC 3339).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiration_time: Option<String>,
     /// Number of carriers that are up and proved this peer.
     #[serde(default)]
@@ -168,6 +160,7 @@ pub struct Certificate {
 }
 
 /// A file that the gateway follows.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct File {
@@ -178,7 +171,6 @@ pub struct File {
     pub purpose: FileUse,
     /// Why the newest content is not in force. The last usable content stays in force. Absent: the
     /// newest content is in force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
@@ -255,6 +247,7 @@ impl fmt::Display for CarrierTransport {
 }
 
 /// One carrier, from the kernel's TCP_INFO and from counters of the gateway.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Carrier {
@@ -294,10 +287,8 @@ pub struct Carrier {
     #[serde(default)]
     pub received_bytes_per_second: u64,
     /// The bottleneck of the last second. Absent in the first second of a carrier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
     /// How to remove the bottleneck.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_advice: Option<String>,
     /// For each bottleneck, the number of seconds in which it has limited the carrier since the
     /// carrier was established.
@@ -418,6 +409,7 @@ pub struct Resume {
 }
 
 /// One forward in force.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forward {
@@ -433,10 +425,8 @@ pub struct Forward {
     pub streams: Streams,
     /// The recent dials of the forward's target. Absent: clients name the target, or the gateway has
     /// an older version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dials: Option<Dials>,
     /// Why the forward does not listen, with an `MT` code.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 

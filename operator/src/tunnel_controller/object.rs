@@ -114,41 +114,22 @@ pub enum Object {
     Rendezvous(Arc<MuxRendezvous>),
 }
 
-impl From<MuxTunnel> for Object {
-    fn from(object: MuxTunnel) -> Self {
-        Self::Tunnel(Arc::new(object))
-    }
-}
+macro_rules! into_object {
+    ($($kind:ident: $type:ident),+) => {
+        $(impl From<$type> for Object {
+            fn from(object: $type) -> Self {
+                Self::$kind(Arc::new(object))
+            }
+        }
 
-impl From<Arc<MuxTunnel>> for Object {
-    fn from(object: Arc<MuxTunnel>) -> Self {
-        Self::Tunnel(object)
-    }
+        impl From<Arc<$type>> for Object {
+            fn from(object: Arc<$type>) -> Self {
+                Self::$kind(object)
+            }
+        })+
+    };
 }
-
-impl From<MuxExit> for Object {
-    fn from(object: MuxExit) -> Self {
-        Self::Exit(Arc::new(object))
-    }
-}
-
-impl From<Arc<MuxExit>> for Object {
-    fn from(object: Arc<MuxExit>) -> Self {
-        Self::Exit(object)
-    }
-}
-
-impl From<MuxRendezvous> for Object {
-    fn from(object: MuxRendezvous) -> Self {
-        Self::Rendezvous(Arc::new(object))
-    }
-}
-
-impl From<Arc<MuxRendezvous>> for Object {
-    fn from(object: Arc<MuxRendezvous>) -> Self {
-        Self::Rendezvous(object)
-    }
-}
+into_object!(Tunnel: MuxTunnel, Exit: MuxExit, Rendezvous: MuxRendezvous);
 
 /// The same expression for the object of each kind.
 macro_rules! of_each {

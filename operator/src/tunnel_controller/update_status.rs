@@ -137,6 +137,12 @@ where
     }
 }
 
+/// The object `name` of `all`.
+fn named<'a, K: Resource>(all: &'a [K], name: &str) -> Option<&'a K> {
+    all.iter()
+        .find(|one| one.meta().name.as_deref() == Some(name))
+}
+
 /// The status for `outcome`. Pure.
 fn status(object: &Object, (outcome, stale): (&Outcome, &[String]), now: &Time) -> Status {
     let (old, generation) = (object.conditions(), object.meta().generation);

@@ -33,7 +33,7 @@ pub use carrier::ValidatedCarrier;
 pub use certificates::ValidatedCertificates;
 pub use clients::Clients;
 pub(super) use connect::HEADLESS;
-pub use connect::{Address, ValidatedConnect, ValidatedMeeting};
+pub use connect::{Address, ValidatedConnect};
 pub use findings::{DeniedTarget, Finding, Findings};
 pub(super) use gateways::resources_of;
 pub use gateways::{CarrierPort, ValidatedGateway};
@@ -48,12 +48,14 @@ pub use services::{ListenPort, ValidatedService};
 pub use ssh::ValidatedSsh;
 pub use state::ValidatedState;
 pub(super) use state::state;
-pub use streams::{Streams, UsersFile, ValidatedForward, ValidatedProxy};
+pub(super) use streams::all_addresses;
+pub use streams::{Streams, UsersFile, ValidatedProxy};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Member;
+use muxtunnel_gateway_config::{MeetingPlace, Member};
 
 use super::dereference::Dereferenced;
 use super::end::End;
@@ -81,7 +83,7 @@ pub struct ValidatedObject {
     /// The exits that entries dial, in the order of their use.
     pub connect: Vec<ValidatedConnect>,
     /// Where exits wait for entries instead of a port of their own.
-    pub meetings: Vec<ValidatedMeeting>,
+    pub meetings: Vec<MeetingPlace>,
     /// The members of a rendezvous.
     pub members: Vec<Member>,
     /// The source of the gateways' certificates.
@@ -216,4 +218,16 @@ fn valid(
         pods,
         findings,
     })
+}
+
+/// What `read` reads from each item of the list `field`, or the problem of an item with its index.
+fn each<T, U, E: Display>(
+    field: &str,
+    asked: &[T],
+    read: impl Fn(&T) -> Result<U, E>,
+) -> Result<Vec<U>, String> {
+    let numbered = asked.iter().enumerate();
+    let all = numbered
+        .map(|(index, item)| read(item).map_err(|problem| format!("{field}[{index}]: {problem}")));
+    all.collect()
 }

@@ -4,19 +4,18 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use muxtunnel_contract::secrets;
-use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectRendezvous, ConnectWebSocket,
-    Drain, Forward, LISTEN_RULES_MAX, ListenRule, MeetingPlace, Peer, Policy, Ports, ProxyListener,
-    PublicKeys, ReverseForward, Rule, Security, SshAlgorithms, SshListener, Target, WebSocket,
+    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectWebSocket, Drain,
+    LISTEN_RULES_MAX, ListenRule, Peer, Policy, Ports, ProxyListener, PublicKeys, Rule, Security,
+    SshListener, WebSocket,
 };
 
 use super::sizing::sizing;
 use super::{BuildError, End, network};
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{
-    JudgedPeer, UsersFile, ValidatedConnect, ValidatedForward, ValidatedGateway, ValidatedMeeting,
-    ValidatedObject, ValidatedProxy, ValidatedSecurity, ValidatedSsh,
+    Address, JudgedPeer, UsersFile, ValidatedConnect, ValidatedGateway, ValidatedObject,
+    ValidatedProxy, ValidatedSecurity, ValidatedSsh, all_addresses,
 };
 
 /// Mount point of the files with users.
@@ -58,7 +57,7 @@ pub(super) fn config(
         listen: port.map(|_| all_addresses(CARRIER_PORT)),
         trusted_proxies: port.map_or(Vec::new(), |port| port.trusted_proxies.clone()),
         rendezvous: match end {
-            End::Exit => object.meetings.iter().map(meeting).collect(),
+            End::Exit => object.meetings.clone(),
             End::Entry | End::Rendezvous => Vec::new(),
         },
         members: object.members.clone(),
@@ -66,8 +65,8 @@ pub(super) fn config(
         network: (object.network.as_ref()).map(|asked| network::config(asked, end)),
         admin: Some(all_addresses(ADMIN_PORT)),
         admin_hosts: Vec::new(),
-        forwards: streams.forwards.iter().map(forward).collect(),
-        reverse_forwards: streams.reverse_forwards.iter().map(reverse).collect(),
+        forwards: streams.forwards,
+        reverse_forwards: streams.reverse_forwards,
         proxies: streams.proxies.iter().map(proxy).collect(),
         allow: policy.allow,
         deny: policy.deny,
@@ -94,12 +93,6 @@ pub(super) fn config(
         source,
     })?;
     Ok(config)
-}
-
-/// All addresses of the pod in both families. If the kernel has no IPv6, the gateway listens on the
-/// IPv4 addresses.
-fn all_addresses(port: u16) -> String {
-    format!("[::]:{port}")
 }
 
 fn file(key: &str) -> PathBuf {
@@ -168,28 +161,14 @@ fn one_exit(exit: &ValidatedConnect, security: &ValidatedSecurity) -> Connect {
         name: exit.name.clone(),
         // A greater order is out of bounds, too.
         order: exit.order.try_into().unwrap_or(u8::MAX),
-        address: match exit.meeting {
-            Some(_) => None,
-            None => Some(exit.address.to_string()),
-        },
-        rendezvous: exit.meeting.as_ref().map(|place| ConnectRendezvous {
-            address: place.address.to_string(),
-            public_keys: place.public_keys.clone(),
-        }),
+        address: exit.address.as_ref().map(Address::to_string),
+        rendezvous: exit.rendezvous.clone(),
         command: Vec::new(),
         public_keys: exit.public_keys.clone(),
         certificate_names,
         web_socket: exit.web_socket_host.as_ref().map(|host| ConnectWebSocket {
             host: Some(host.clone()),
         }),
-    }
-}
-
-fn meeting(place: &ValidatedMeeting) -> MeetingPlace {
-    MeetingPlace {
-        name: place.name.clone(),
-        address: place.address.to_string(),
-        public_keys: place.public_keys.clone(),
     }
 }
 
@@ -200,55 +179,15 @@ fn ssh(asked: &ValidatedSsh) -> SshListener {
         host_keys: asked.host_keys.iter().map(file).collect(),
         authorized_keys: asked.authorized_keys.as_ref().map(file),
         trusted_user_ca_keys: asked.trusted_user_ca_keys.as_ref().map(file),
-        algorithms: match asked.algorithms {
-            crds::SshAlgorithms::Default => SshAlgorithms::Default,
-            crds::SshAlgorithms::Compatible => SshAlgorithms::Compatible,
-        },
-    }
-}
-
-fn forward(forward: &ValidatedForward) -> Forward {
-    Forward {
-        name: forward.name.clone(),
-        listen: all_addresses(forward.port),
-        targets: forward.targets.iter().map(target).collect(),
-        proxy_protocol: forward.proxy_protocol,
-        priority: forward.priority,
-        limits: forward.limits,
-    }
-}
-
-fn reverse(forward: &ValidatedForward) -> ReverseForward {
-    ReverseForward {
-        name: forward.name.clone(),
-        listen: all_addresses(forward.port),
-        targets: forward.targets.iter().map(target).collect(),
-        priority: forward.priority,
-        limits: forward.limits,
+        algorithms: asked.algorithms,
     }
 }
 
 fn proxy(proxy: &ValidatedProxy) -> ProxyListener {
     let users = proxy.users.as_ref();
     ProxyListener {
-        name: proxy.name.clone(),
-        protocol: proxy.protocol,
-        listen: all_addresses(proxy.port),
-        fallback_targets: proxy.fallback_targets.iter().map(target).collect(),
         users_file: users.map(|users| format!("{USERS_FOLDER}/{}", users_path(users))),
-        user: None,
-        password_file: None,
-        accept_proxy_protocol: proxy.proxy_protocol.accept,
-        send_proxy_protocol: None,
-        priority: proxy.priority,
-        limits: proxy.limits,
-    }
-}
-
-fn target((host, port): &(String, u16)) -> Target {
-    Target::Tcp {
-        host: host.clone(),
-        port: *port,
+        ..proxy.listener.clone()
     }
 }
 
@@ -301,11 +240,11 @@ fn policy(object: &ValidatedObject, end: End) -> Policy {
         End::Exit => {
             let mut policy = own.clone();
             let proxies = object.streams.proxies.iter();
-            let fallbacks = proxies.flat_map(|proxy| &proxy.fallback_targets);
+            let fallbacks = proxies.flat_map(|proxy| &proxy.listener.fallback_targets);
             let forwards = object.streams.forwards.iter();
             let targets = forwards.flat_map(|forward| &forward.targets);
             for target in targets.chain(fallbacks) {
-                let rule = Rule::of_target(&self::target(target));
+                let rule = Rule::of_target(target);
                 if !policy.allow.contains(&rule) {
                     policy.allow.push(rule);
                 }

@@ -8,12 +8,10 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, HTTPGetAction, NodeSelectorRequirement, NodeSelectorTerm,
-    PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ResourceRequirements, SeccompProfile, Sysctl, TopologySpreadConstraint, VolumeMount,
-    WeightedPodAffinityTerm,
+    Affinity, Container, ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
+    PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements, Sysctl,
+    TopologySpreadConstraint, VolumeMount, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
 use muxtunnel_crds::{ContainerName, Template};
@@ -22,8 +20,9 @@ use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 use super::service::carrier_port_names;
 use super::volumes::{CONFIG_FOLDER, mounted};
 use super::{BuildError, End, config_map, metadata, network, selector, wan};
+use crate::labels::having;
 use crate::muxbench;
-use crate::pods;
+use crate::pods::{self, UID};
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
 use crate::tunnel_controller::validate::{SSH, ValidatedGateway, ValidatedObject, resources_of};
@@ -33,8 +32,6 @@ use crate::tunnel_controller::validate::{SSH, ValidatedGateway, ValidatedObject,
 const REVISIONS: i32 = 2;
 /// Name of the gateway's container.
 pub(super) const CONTAINER: &str = "gateway";
-/// User and group of the images. Nodes have no account with this ID.
-pub(super) const UID: i64 = 65532;
 /// Program of the gateways' image.
 pub(super) const COMMAND: &str = "/usr/local/bin/muxgate";
 /// Seconds by which a pod's grace period exceeds its gateway's drain time. In this time, the
@@ -66,7 +63,7 @@ pub(super) fn build(
         spec: Some(DeploymentSpec {
             replicas: replicas(object, end, gateway),
             revision_history_limit: Some(REVISIONS),
-            selector: selected(selector(object, end)),
+            selector: having(selector(object, end)),
             // The old pods serve until new pods are ready.
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".to_owned()),
@@ -150,12 +147,7 @@ fn away_from(nodes: &BTreeSet<String>, own: Option<Affinity>) -> Affinity {
     affinity
 }
 
-fn pod(
-    object: &ValidatedObject,
-    end: End,
-    gateway: &ValidatedGateway,
-    key: String,
-) -> PodSpec {
+fn pod(object: &ValidatedObject, end: End, gateway: &ValidatedGateway, key: String) -> PodSpec {
     let own_labels = selector(object, end);
     let mounted = mounted(object, end, gateway, key);
     let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted.into_iter().unzip();
@@ -164,7 +156,9 @@ fn pod(
     let token = object.benchmark.as_ref();
     let token = token.and_then(|benchmark| benchmark.agents_token.clone());
     let resources = resources_of(&gateway.template, ContainerName::Gateway);
-    let agent = token.as_ref().map(|_| muxbench::agent(&object.class, resources));
+    let agent = token
+        .as_ref()
+        .map(|_| muxbench::agent(&object.class, resources));
     volumes.extend(token.map(muxbench::token_volume));
     let gateway_container = container(object, gateway, mounts);
     let init_containers = init_containers(object, end, gateway);
@@ -262,7 +256,7 @@ fn apart(own: Option<Affinity>, labels: &BTreeMap<String, String>) -> Affinity {
             weight,
             pod_affinity_term: PodAffinityTerm {
                 topology_key: key.to_owned(),
-                label_selector: Some(selected(labels.clone())),
+                label_selector: Some(having(labels.clone())),
                 ..PodAffinityTerm::default()
             },
         };
@@ -283,16 +277,9 @@ fn spread(labels: BTreeMap<String, String>) -> TopologySpreadConstraint {
         max_skew: 1,
         topology_key: HOST.to_owned(),
         when_unsatisfiable: "ScheduleAnyway".to_owned(),
-        label_selector: Some(selected(labels)),
+        label_selector: Some(having(labels)),
         match_label_keys: Some(vec!["pod-template-hash".to_owned()]),
         ..TopologySpreadConstraint::default()
-    }
-}
-
-fn selected(labels: BTreeMap<String, String>) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some(labels),
-        match_expressions: None,
     }
 }
 
@@ -306,24 +293,13 @@ pub(super) fn pod_security(
 ) -> PodSecurityContext {
     PodSecurityContext {
         fs_group: reads_secrets.then_some(UID),
-        run_as_non_root: Some(true),
-        run_as_user: Some(UID),
-        run_as_group: Some(UID),
-        seccomp_profile: Some(seccomp()),
         sysctls: Some(
             sysctls
                 .into_iter()
                 .map(|(name, value)| Sysctl { name, value })
                 .collect(),
         ),
-        ..PodSecurityContext::default()
-    }
-}
-
-fn seccomp() -> SeccompProfile {
-    SeccompProfile {
-        type_: "RuntimeDefault".to_owned(),
-        localhost_profile: None,
+        ..pods::pod_security()
     }
 }
 
@@ -332,15 +308,15 @@ fn container(
     gateway: &ValidatedGateway,
     mounts: Vec<VolumeMount>,
 ) -> Container {
-    let mut ports = vec![port("admin", ADMIN_PORT)];
+    let mut ports = vec![pods::port("admin", ADMIN_PORT)];
     if gateway.carrier_port.is_some() {
         let names = carrier_port_names(&object.carrier).iter();
         ports.extend(names.map(|(name, protocol)| ContainerPort {
             protocol: Some((*protocol).to_owned()),
-            ..port(name, CARRIER_PORT)
+            ..pods::port(name, CARRIER_PORT)
         }));
     }
-    ports.extend(gateway.ssh.as_ref().map(|ssh| port(SSH, ssh.port)));
+    ports.extend(gateway.ssh.as_ref().map(|ssh| pods::port(SSH, ssh.port)));
     Container {
         name: CONTAINER.to_owned(),
         image: Some(object.class.images.gateway.clone()),
@@ -352,8 +328,8 @@ fn container(
             format!("{CONFIG_FOLDER}/{FILE}"),
         ]),
         ports: Some(ports),
-        readiness_probe: Some(probe("/readyz", 1, 3)),
-        liveness_probe: Some(probe("/healthz", 10, 6)),
+        readiness_probe: Some(pods::probe("/readyz", ADMIN_PORT, (1, 2), Some(3))),
+        liveness_probe: Some(pods::probe("/healthz", ADMIN_PORT, (10, 2), Some(6))),
         // The default is small requests and no limits. A CPU limit throttles the data path. A memory
         // limit has to fit the memory of the sessions, which only the user can estimate.
         resources: Some(pods::resources(
@@ -364,28 +340,5 @@ fn container(
         security_context: Some(pods::unprivileged()),
         volume_mounts: Some(mounts),
         ..Container::default()
-    }
-}
-
-fn port(name: &str, number: u16) -> ContainerPort {
-    ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: i32::from(number),
-        protocol: Some("TCP".to_owned()),
-        ..ContainerPort::default()
-    }
-}
-
-fn probe(path: &str, period_seconds: i32, failure_threshold: i32) -> Probe {
-    Probe {
-        http_get: Some(HTTPGetAction {
-            path: Some(path.to_owned()),
-            port: IntOrString::Int(i32::from(ADMIN_PORT)),
-            ..HTTPGetAction::default()
-        }),
-        period_seconds: Some(period_seconds),
-        timeout_seconds: Some(2),
-        failure_threshold: Some(failure_threshold),
-        ..Probe::default()
     }
 }

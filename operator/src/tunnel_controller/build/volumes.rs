@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 use muxtunnel_contract::secrets;
 
 use super::{End, config, network};
+use crate::pods;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::validate::{
     UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
@@ -60,7 +61,7 @@ pub(super) fn mounted(
     let volumes = volumes.into_iter();
     let mounted = volumes.filter_map(|(volume, folder)| {
         let volume = volume?;
-        let mount = mount(&volume.name, folder);
+        let mount = pods::read_only(&volume.name, folder);
         Some((volume, mount))
     });
     mounted.collect()
@@ -150,15 +151,5 @@ fn users_source(users: &UsersFile) -> VolumeProjection {
             optional: None,
         }),
         ..VolumeProjection::default()
-    }
-}
-
-/// Mounts the directory, because a file that is mounted by subPath never changes in a running pod.
-fn mount(volume: &str, folder: &str) -> VolumeMount {
-    VolumeMount {
-        name: volume.to_owned(),
-        mount_path: folder.to_owned(),
-        read_only: Some(true),
-        ..VolumeMount::default()
     }
 }

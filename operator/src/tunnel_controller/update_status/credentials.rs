@@ -4,15 +4,14 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition::CREDENTIALS_VALID;
 use muxtunnel_crds::{KeyOrigin, KeyStatus};
 use muxtunnel_gateway_config::GatewayKey;
 use muxtunnel_gateway_config::status::{Certificate, Status};
 
-use super::files;
 use super::verdicts::{answers, viewpoint};
+use super::{files, named};
 use crate::conditions::Verdict;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
@@ -118,8 +117,7 @@ fn verdict(
 /// Whether the pod mounts the configuration of its Deployment's present template.
 fn is_of_current_template(object: &ValidatedObject, applied: &Applied, pod: &SeenPod) -> bool {
     let name = object.child(pod.end);
-    let mut deployments = applied.deployments.iter();
-    let deployment = deployments.find(|deployment| deployment.name_any() == name);
+    let deployment = named(&applied.deployments, &name);
     let spec = deployment.and_then(|deployment| deployment.spec.as_ref());
     let template = spec.and_then(|spec| spec.template.spec.as_ref());
     let key = template.and_then(|template| mounted_key(template, &name));

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use kube::ResourceExt;
 use muxtunnel_contract::labels::{COMPONENT, OWNER_KIND, OWNER_NAME};
 use muxtunnel_crds::{
     CarrierStatus, ConnectStatus, GatewayStatus, MuxExitStatus, MuxRendezvousStatus,
@@ -12,7 +11,7 @@ use muxtunnel_crds::{
 
 use super::status::Status;
 use super::verdicts::{active, answers, ready_replicas, viewpoint, wanted};
-use super::{addresses, credentials};
+use super::{addresses, credentials, named};
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::end::End;
@@ -97,9 +96,7 @@ pub fn facts(
 
 fn gateways(object: &ValidatedObject, applied: &Applied, end: End) -> Option<GatewayStatus> {
     let gateway = object.gateway(end)?;
-    let name = object.child(end);
-    let mut deployments = applied.deployments.iter();
-    let deployment = deployments.find(|deployment| deployment.name_any() == name);
+    let deployment = named(&applied.deployments, &object.child(end));
     Some(GatewayStatus {
         replicas: wanted(gateway.replicas, deployment),
         ready_replicas: deployment.map_or(0, ready_replicas),

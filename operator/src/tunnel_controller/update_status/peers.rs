@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::progress::progress;
 use super::verdicts::answers;
-use super::{StatusDebounce, write};
+use super::{StatusDebounce, named, write};
 use crate::caches::Cluster;
 use crate::clock::Now;
 use crate::conditions::{Verdict, conditions};
@@ -101,10 +101,7 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
     }
     let name = peer.object.name_any();
     let gateways: Vec<_> = answers(seen, End::Exit).collect();
-    let config_map = applied
-        .config_maps
-        .iter()
-        .find(|one| one.name_any() == exit.child(End::Exit));
+    let config_map = named(&applied.config_maps, &exit.child(End::Exit));
     let behind = gateways.iter().find(|(pod, status)| {
         let key = pod.config.as_deref();
         let expected = config_map.and_then(|config_map| expected_hash(config_map, key?));
