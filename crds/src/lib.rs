@@ -55,7 +55,7 @@ pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
 pub use key::{KeyOrigin, KeySource, KeyStatus};
 // The resources share these types with the gateway's file.
 pub use muxtunnel_gateway_config::{
-    Accept, BitRate, CongestionControl, Limits, Pool, Priority, Protocol, ProxyListen,
+    Accept, BitRate, CongestionControl, Limits, PeerLimits, Pool, Priority, Protocol, ProxyListen,
     ProxyProtocol, RuleFields as Rule, Send, SshAlgorithms, Timeouts, Transport,
 };
 pub use network::{

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
+use muxtunnel_gateway_config::PeerLimits;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
@@ -79,6 +80,9 @@ pub struct MuxPeerSpec {
     )]
     #[schemars(length(max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
     pub network_cidrs: Vec<String>,
+    /// Limits of the peer's carriers and streams. Default: at most 16 carriers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<PeerLimits>,
 }
 
 /// The observed state of a peer.

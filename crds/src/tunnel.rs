@@ -55,6 +55,7 @@ use crate::{
     validation = rules::sources_are_sent(),
     validation = rules::quic_has_tls(),
     validation = rules::hbone_has_certificates(),
+    validation = rules::own_keys_need_another_end(),
     validation = rules::network_has_one_gateway("entry"),
     validation = rules::network_has_one_gateway("exit"),
     validation = rules::ports_of_one_end(),

@@ -189,6 +189,7 @@ fn is_normal(reason: &str) -> bool {
         Code::AddressPending,
         Code::SysctlsApplied,
         Code::KeysCreated,
+        Code::KeysProvided,
         Code::CertificatesProvided,
         Code::CertificatePending,
         Code::KeyPending,

@@ -189,11 +189,13 @@ operator may adopt it: the new object has the same kind and name of its owner, a
 {{/*
 CEL: the object is a Secret of the operator. The key pair that other clusters know has no owner, because the identity of a
 gateway survives a deletion of its object.
+A dry run, which stores nothing, shows the operator whether an own Secret of key.secretRefs exists, so it may have any name.
 */}}
 {{- define "muxtunnel.ownSecret" -}}
 has(object.type) && has(object.immutable) && object.immutable && (
       (object.type == 'muxtunnel.dev/key' &&
-      object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?-(entry|exit|rendezvous)-key-[1-9][0-9]{0,6}$') &&
+      (object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?-(entry|exit|rendezvous)-key-[1-9][0-9]{0,6}$') ||
+      (has(request.dryRun) && request.dryRun)) &&
       (!has(object.metadata.ownerReferences) || object.metadata.ownerReferences.size() == 0)) ||
       (object.type == 'muxtunnel.dev/key' &&
       object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?-pair-[a-z0-9]([-a-z0-9]*[a-z0-9])?$') &&

@@ -301,7 +301,8 @@ fn keys(object: &View) -> Vec<Vec<String>> {
     let row = |key: &KeyStatus| {
         vec![
             key.public_key.clone().unwrap_or(NONE.into()),
-            key.generation.to_string(),
+            key.generation
+                .map_or(NONE.into(), |generation| generation.to_string()),
             format!("{:?}", key.origin),
             key.secret_name.clone(),
         ]

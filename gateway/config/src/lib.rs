@@ -52,7 +52,7 @@ pub use forward::{FORWARDS_MAX, Forward, TARGETS_MAX};
 pub use gateway::{Arrivals, Entry, Exit, Gateway, Reloadable, Rendezvous, SessionConfig};
 pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
 pub use hash::config_hash;
-pub use limits::{LIMIT_MAX, Limits, Priority, RATE_MAX, RATE_MIN};
+pub use limits::{LIMIT_MAX, Limits, PEER_CARRIERS_MAX, PeerLimits, Priority, RATE_MAX, RATE_MIN};
 pub use listener::Listener;
 pub use locate::Position;
 pub use network::{

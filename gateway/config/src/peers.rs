@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::gateway_key::{GatewayKey, KEY_BYTES, KeyRole};
-use crate::{ConfigError, Role, Rule};
+use crate::{ConfigError, PeerLimits, Role, Rule};
 pub use file::{parse_peers, readable_peers};
 
 /// Maximum number of peers of a gateway.
@@ -58,6 +58,9 @@ pub struct Peer {
     /// Targets that the peer may not reach, at most [`PEER_RULES_MAX`] rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<Rule>,
+    /// Limits of the peer's carriers and streams. Default: only the limits of the exit.
+    #[serde(default, skip_serializing_if = "PeerLimits::is_empty")]
+    pub limits: PeerLimits,
 }
 
 /// A list of peers, which determines the roles of their keys.
@@ -211,6 +214,15 @@ impl Peer {
     #[must_use]
     pub fn identity(&self, proved: &impl ToString) -> String {
         self.name.clone().unwrap_or_else(|| proved.to_string())
+    }
+
+    /// The identity of this peer, if it needs no proof to know it: a peer without a name has one key, or
+    /// one name in certificates.
+    #[must_use]
+    pub fn only_identity(&self) -> Option<String> {
+        let key = self.public_keys.first().map(ToString::to_string);
+        let proved = key.or_else(|| self.certificate_names.first().cloned());
+        proved.map(|proved| self.identity(&proved))
     }
 
     /// Why the peer is refused at `now`, in seconds since 1970.
@@ -378,24 +390,33 @@ pub(crate) fn certificate_name_problem(name: &str) -> Option<String> {
 /// The rules of the peer that has proved `identity`. `has_file`: further peers, which have no rules,
 /// are in a file. A peer that no list has may reach nothing: its carriers are about to end.
 pub(crate) fn rules_of<'a>(peers: &'a [Peer], has_file: bool, identity: &str) -> PeerRules<'a> {
+    let unlisted = || PeerRules {
+        allow: (!has_file).then_some(&[][..]),
+        deny: &[],
+    };
+    peer_of(peers, identity).map_or_else(unlisted, Peer::rules)
+}
+
+/// The peer that has proved `identity`.
+pub(crate) fn peer_of<'a>(peers: &'a [Peer], identity: &str) -> Option<&'a Peer> {
     let key: Option<GatewayKey> = identity.parse().ok();
-    let peer = peers.iter().find(|peer| match &peer.name {
+    peers.iter().find(|peer| match &peer.name {
         Some(name) => name == identity,
         None => {
             key.is_some_and(|key| peer.public_keys.contains(&key))
                 || peer.certificate_names.iter().any(|name| name == identity)
         }
-    });
-    let unlisted = || PeerRules {
-        allow: (!has_file).then_some(&[][..]),
-        deny: &[],
-    };
-    peer.map_or_else(unlisted, Peer::rules)
+    })
 }
 
-/// Checks the lengths of the lists of rules, and that each rule is for its peer alone.
+/// Checks the limits of peers, the lengths of the lists of rules, and that each rule is for its peer
+/// alone.
 pub(crate) fn check_rules_of_peers(role: Role, peers: &[Peer]) -> Result<(), ConfigError> {
     for (at, peer) in peers.iter().enumerate() {
+        if let Some((field, problem)) = peer.limits.problem() {
+            let field = format!("security.peers[{at}].limits.{field}");
+            return Err(ConfigError::field(field, problem));
+        }
         for (list, rules) in [("allow", &peer.allow), ("deny", &peer.deny)] {
             let field = format!("security.peers[{at}].{list}");
             if !rules.is_empty() && role != Role::Exit {

@@ -22,6 +22,7 @@ use crate::base::handshake_limiter::{Figures, HandshakeLimiter};
 use crate::base::in_force::InForce;
 use crate::base::packets::PacketStats;
 use crate::base::path::{PathInfo, PathProbe};
+use crate::base::peers::Peers;
 use crate::base::shown::Shown;
 use crate::base::{open_files, sys, sysctls};
 
@@ -60,6 +61,8 @@ pub(crate) struct Telemetry {
     credentials_error: Mutex<Option<String>>,
     /// The forwards that workers share.
     pub(crate) forwards: Forwards,
+    /// The peers that an exit lists.
+    pub(crate) peers: Peers,
     /// The state of each followed file.
     pub(crate) files: FileStates,
     /// The current second since the start, and the number of refusals that were logged in this
@@ -123,6 +126,10 @@ impl Telemetry {
         workers: usize,
         rendezvous: Option<Arc<dyn RendezvousStatus>>,
     ) -> Arc<Self> {
+        let peers = Peers::default();
+        if config.role == Role::Exit {
+            peers.set(config.security.peers());
+        }
         Arc::new(Self {
             started: Instant::now(),
             role: config.role,
@@ -143,6 +150,7 @@ impl Telemetry {
             shown: Mutex::default(),
             credentials_error: Mutex::default(),
             forwards: Forwards::default(),
+            peers,
             files: FileStates::default(),
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),

@@ -3,6 +3,7 @@
 mod carriers;
 mod files;
 mod packets;
+mod peers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
         opens_retried: telemetry.opens_retried(),
         session_panics: telemetry.session_panics(),
         handshakes: telemetry.handshakes(),
+        peers: telemetry.peers.streams(),
         log_lines_dropped: log::dropped(),
     }));
     let mut page = String::new();
@@ -49,6 +51,8 @@ struct Snapshot {
     opens_retried: u64,
     session_panics: u64,
     handshakes: Figures,
+    /// The streams of each listed peer, by its identity.
+    peers: Vec<(String, Streams)>,
     log_lines_dropped: u64,
 }
 
@@ -116,6 +120,7 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.encode_streams(&mut encoder)?;
         self.encode_forwards(&mut encoder)?;
+        self.encode_listed(&mut encoder)?;
         self.encode_credit(&mut encoder)?;
         self.encode_splice(&mut encoder)?;
         self.encode_resume(&mut encoder)?;

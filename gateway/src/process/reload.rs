@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::FileUse;
-use muxtunnel_gateway_config::{Config, Reloadable};
+use muxtunnel_gateway_config::{Config, Reloadable, Role};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
@@ -87,6 +87,9 @@ pub(crate) async fn follow(
                         state(Some(rest.clone()));
                         telemetry.in_force().taken_in_part(rest);
                     }
+                }
+                if new.role == Role::Exit {
+                    telemetry.peers.set(new.security.peers());
                 }
                 reloadable.send_replace(Arc::new(new.reloadable()));
                 running = new;

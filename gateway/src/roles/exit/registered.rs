@@ -92,7 +92,7 @@ async fn register(
                 let attend = attend(Rc::clone(exit), configured.clone(), ticket, permit);
                 drop(tokio::task::spawn_local(attend));
             }
-            Err(_) => exit.too_many(),
+            Err(too_many) => exit.too_many(None, &too_many),
         }
     }
 }

@@ -35,11 +35,9 @@ pub fn facts(
     certified: &Certified,
 ) -> Status {
     let class_name = Some(object.class.name.clone());
-    let keys = credentials::keys(object, &certified.keys, seen);
-    let mut newest_first: Vec<_> = keys.iter().collect();
-    newest_first.sort_by_key(|key| std::cmp::Reverse(key.generation));
-    let public_keys = newest_first.into_iter();
-    let public_keys = public_keys
+    let keys = credentials::keys(object, applied, &certified.keys, seen);
+    let newest_first = keys.iter().rev();
+    let public_keys = newest_first
         .filter_map(|key| key.public_key.clone())
         .collect();
     let carriers = Some(carriers(object, seen));

@@ -7,8 +7,8 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxExitSpec, MuxPeer, SecurityMode};
 use muxtunnel_gateway_config::{
-    Cidr, ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, PEERS_MAX, Peer, PeerList,
-    check_certificate_peers, check_peers,
+    Cidr, ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, PEERS_MAX, Peer, PeerLimits,
+    PeerList, check_certificate_peers, check_peers,
 };
 
 use super::{connect, network, rules};
@@ -110,6 +110,14 @@ fn key_bytes(text: &str) -> Option<[u8; KEY_BYTES]> {
     Some(*key.bytes())
 }
 
+/// The limits in force.
+fn limits(asked: PeerLimits) -> PeerLimits {
+    PeerLimits {
+        carriers: asked.carriers.or(Some(PeerLimits::CARRIERS_DEFAULT)),
+        ..asked
+    }
+}
+
 fn no(code: Code, detail: String) -> Problem {
     Problem { code, detail }
 }
@@ -206,6 +214,7 @@ impl Judge<'_> {
                 .map_err(|problem| wrong(format!("expirationTime: {problem}")))?,
             allow: rules::parsed("allow", &spec.allow, self.namespace).map_err(wrong)?,
             deny: rules::parsed("deny", &spec.deny, self.namespace).map_err(wrong)?,
+            limits: limits(spec.limits.unwrap_or_default()),
         };
         let one = std::slice::from_ref(&peer);
         let checked = match peer.certificate_names.is_empty() {

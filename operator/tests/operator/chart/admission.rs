@@ -55,6 +55,7 @@ struct Asked<'a> {
     groups: &'a [&'a str],
     /// With the slash.
     subresource: &'a str,
+    is_dry_run: bool,
 }
 
 const OPERATOR: &str = "system:serviceaccount:mux:account";
@@ -68,6 +69,7 @@ fn created(object: &Value) -> Asked<'_> {
         username: OPERATOR,
         groups: &[],
         subresource: "",
+        is_dry_run: false,
     }
 }
 
@@ -79,6 +81,7 @@ fn updated<'a>(old: &'a Value, object: &'a Value) -> Asked<'a> {
         username: OPERATOR,
         groups: &[],
         subresource: "",
+        is_dry_run: false,
     }
 }
 
@@ -90,6 +93,7 @@ fn deleted(old: &Value) -> Asked<'_> {
         username: OPERATOR,
         groups: &[],
         subresource: "",
+        is_dry_run: false,
     }
 }
 
@@ -124,6 +128,7 @@ fn refusals(policies: &[Value], asked: &Asked<'_>) -> BTreeSet<String> {
         name: object["metadata"]["name"].as_str().unwrap().to_owned(),
         namespace: object["metadata"]["namespace"].as_str().unwrap().to_owned(),
         resource: resource.clone(),
+        dry_run: asked.is_dry_run,
         ..AdmissionRequest::default()
     };
     resource.resource += asked.subresource;
