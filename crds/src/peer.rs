@@ -65,6 +65,13 @@ use crate::{ExitRef, patterns, rules};
         priority = "1"
     ),
     printcolumn(
+        name = "Exit key",
+        type_ = "integer",
+        json_path = ".status.exitKeyGeneration",
+        description = "Generation of the exit's key on the peer's last carrier",
+        priority = "1"
+    ),
+    printcolumn(
         name = "Last seen",
         type_ = "date",
         json_path = ".status.lastSeenTime",
@@ -152,6 +159,11 @@ pub struct MuxPeerStatus {
     /// Carriers of the peer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<i32>,
+    /// The generation of the exit's key on the peer's last carrier. While the number is not the newest
+    /// generation, the entry does not list the newest key of the exit. If the exit's gateways differ,
+    /// the lowest number. Absent: an own Secret, or not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_key_generation: Option<i32>,
     /// When the peer last had a carrier. The operator writes the time when Connected changes, and
     /// once a day while the peer is connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -186,7 +186,9 @@ fn streams_of_reverse_forwards_count_against_the_limits_of_their_peer() {
     ))
     .until_ready();
     until("the exit listens", || {
-        exit.status()["forwards"].as_array().is_some_and(|all| !all.is_empty())
+        exit.status()["forwards"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty())
     });
     let held = open(far, &listener);
     assert!(passes(&held));

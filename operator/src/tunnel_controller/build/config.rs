@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use muxtunnel_contract::secrets;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectRendezvous, ConnectWebSocket,
-    Drain, Forward, LISTEN_RULES_MAX, ListenRule, MeetingPlace, Peer, Policy, Ports, ProxyListener,
-    PublicKeys, ReverseForward, Rule, Security, SshAlgorithms, SshListener, Target, WebSocket,
+    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectRendezvous, Drain, Forward,
+    LISTEN_RULES_MAX, ListenRule, MeetingPlace, Peer, Policy, Ports, ProxyListener, PublicKeys,
+    ReverseForward, Rule, Security, SshAlgorithms, SshListener, Target, WebSocket,
 };
 
 use super::sizing::sizing;
@@ -179,9 +179,7 @@ fn one_exit(exit: &ValidatedConnect, security: &ValidatedSecurity) -> Connect {
         command: Vec::new(),
         public_keys: exit.public_keys.clone(),
         certificate_names,
-        web_socket: exit.web_socket_host.as_ref().map(|host| ConnectWebSocket {
-            host: Some(host.clone()),
-        }),
+        web_socket: exit.web_socket.clone(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use muxtunnel_contract::secrets;
 use muxtunnel_crds::{self as crds, CarrierService, Connect, ExitRendezvous};
 use muxtunnel_gateway_config::{
-    CARRIER_PORT, ExpirationTime, GatewayKey, KeyRole, Member, check_members,
+    CARRIER_PORT, ConnectWebSocket, ExpirationTime, GatewayKey, KeyRole, Member, check_members,
 };
 
 use super::ValidatedCarrier;
@@ -61,8 +61,8 @@ pub struct ValidatedConnect {
     pub public_keys: Vec<GatewayKey>,
     /// In mode Certificates: the names of an exit elsewhere, of which its certificate has one.
     pub certificate_names: Vec<String>,
-    /// The Host header of carriers over WebSocket.
-    pub web_socket_host: Option<String>,
+    /// The requests of carriers over WebSocket.
+    pub web_socket: Option<ConnectWebSocket>,
 }
 
 /// A rendezvous where an exit waits.
@@ -112,7 +112,7 @@ fn own(holder: &Holder, carrier: &ValidatedCarrier) -> ValidatedConnect {
         meeting: None,
         public_keys: Vec::new(),
         certificate_names: Vec::new(),
-        web_socket_host: None,
+        web_socket: None,
     }
 }
 
@@ -147,7 +147,10 @@ fn elsewhere(asked: &Connect) -> Result<ValidatedConnect, String> {
         meeting,
         public_keys: keys("publicKeys", public_keys, KeyRole::Exit).map_err(wrong)?,
         certificate_names: certificate_names.clone(),
-        web_socket_host: web_socket.and_then(|asked| asked.host.clone()),
+        web_socket: web_socket.map(|asked| ConnectWebSocket {
+            host: asked.host.clone(),
+            scheme: asked.scheme.unwrap_or_default(),
+        }),
     })
 }
 
