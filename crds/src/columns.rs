@@ -135,6 +135,11 @@ fn of_peer() -> Vec<Column> {
         ),
         age(),
         wide(text("Key", ".spec.publicKeys[0]", "Public key of the peer")),
+        wide(number(
+            "Exit key",
+            ".status.exitKeyGeneration",
+            "Generation of the exit's key on the peer's last carrier",
+        )),
         wide(column("date", "Last seen", seen, last)),
     ]
 }

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
+use muxtunnel_gateway_config::WebSocketScheme;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
@@ -47,6 +48,7 @@ use crate::{
     validation = rules::exits_have_identities("PublicKeys", "publicKeys"),
     validation = rules::exits_have_identities("Certificates", "certificateNames"),
     validation = rules::web_socket_hosts_have_a_path(),
+    validation = rules::https_has_no_certificates(),
     validation = rules::connected_rendezvous_has_keys(),
     validation = rules::connected_rendezvous_needs_byte_streams(),
     validation = rules::proxies_have_targets(),
@@ -163,6 +165,7 @@ pub struct MuxTunnelSpec {
 #[x_kube(
     validation = rules::connect_has_an_address(),
     validation = rules::connect_has_a_port(),
+    validation = rules::https_has_a_host(),
 )]
 pub struct Connect {
     /// Unique name of the exit.
@@ -221,6 +224,9 @@ pub struct ConnectWebSocket {
     /// of the exit.
     #[schemars(length(min = 1, max = 260), regex(pattern = patterns::HOST_HEADER))]
     pub host: Option<String>,
+    /// The scheme of the requests. HTTPS needs security mode PublicKeys or None. Default: HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<WebSocketScheme>,
 }
 
 /// The observed state of a tunnel.

@@ -13,6 +13,8 @@ mod authority;
 mod common;
 #[path = "common/ends.rs"]
 mod ends;
+#[path = "keys/https.rs"]
+mod https;
 #[path = "keys/limits.rs"]
 mod limits;
 #[path = "keys/rotation.rs"]

@@ -40,6 +40,17 @@ pub struct Events {
     table: Arc<Mutex<Table>>,
 }
 
+/// The content of an Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Happened<'a> {
+    /// What the operator or the gateways did.
+    pub action: String,
+    /// The reason of a code.
+    pub reason: &'a str,
+    /// The text.
+    pub note: String,
+}
+
 impl Events {
     /// Publishes Events through `client`, with the times of `clock`.
     #[must_use]
@@ -70,6 +81,17 @@ impl Events {
             if let Err(error) = self.publish(condition, object).await {
                 warn!(%error, reason = condition.reason, "cannot publish an Event");
             }
+        }
+    }
+
+    /// Publishes an Event that is no transition of a condition, and no repetition of an earlier Event.
+    /// The caller limits the number of these Events. A failure to publish is logged.
+    pub async fn publish_once(&self, object: &ObjectReference, happened: &Happened<'_>) {
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let event = self.event(happened, object, self.clock.now().time);
+        if let Err(error) = api.create(&PostParams::default(), &event).await {
+            warn!(%error, reason = happened.reason, "cannot publish an Event");
         }
     }
 
@@ -111,15 +133,20 @@ impl Events {
                 return Ok(());
             }
         }
-        let event = self.event(condition, object, now);
+        let happened = Happened {
+            action: action(condition),
+            reason: &condition.reason,
+            note: note(condition),
+        };
+        let event = self.event(&happened, object, now);
         let name = event.metadata.name.clone().unwrap_or_default();
         api.create(&PostParams::default(), &event).await?;
         self.table.lock().begun(key, name, now);
         Ok(())
     }
 
-    fn event(&self, condition: &Condition, object: &ObjectReference, now: Timestamp) -> Event {
-        let type_ = if is_normal(&condition.reason) {
+    fn event(&self, happened: &Happened<'_>, object: &ObjectReference, now: Timestamp) -> Event {
+        let type_ = if is_normal(happened.reason) {
             "Normal"
         } else {
             "Warning"
@@ -136,9 +163,9 @@ impl Events {
             },
             event_time: Some(MicroTime(now)),
             type_: Some(type_.to_owned()),
-            reason: Some(condition.reason.clone()),
-            action: Some(action(condition)),
-            note: Some(note(condition)),
+            reason: Some(happened.reason.to_owned()),
+            action: Some(happened.action.clone()),
+            note: Some(shortened(&happened.note)),
             regarding: Some(object.clone()),
             reporting_controller: Some(MANAGER.to_owned()),
             reporting_instance: Some(self.instance.to_string()),
@@ -164,12 +191,12 @@ fn transitions<'a>(
 }
 
 fn note(condition: &Condition) -> String {
-    let mut note = format!(
-        "{}={}: {}",
-        condition.type_, condition.status, condition.message
-    );
-    note.truncate(note.floor_char_boundary(NOTE_LENGTH_MAX));
-    note
+    let (type_, status) = (&condition.type_, &condition.status);
+    shortened(&format!("{type_}={status}: {}", condition.message))
+}
+
+fn shortened(note: &str) -> String {
+    note[..note.floor_char_boundary(NOTE_LENGTH_MAX)].to_owned()
 }
 
 fn action(condition: &Condition) -> String {

@@ -122,6 +122,7 @@ pub struct Context<G = observe::HttpGateways> {
     events: Events,
     prober: observe::Prober<G>,
     debounce: update_status::StatusDebounce,
+    unknown_keys: update_status::UnknownKeys,
     backoffs: Backoffs,
     /// Back-offs of objects that are not ready.
     pending: Backoffs,
@@ -160,6 +161,7 @@ impl<G: observe::Gateways> Context<G> {
             prober: observe::Prober::new(parts.gateways, parts.clock.clone()),
             clock: parts.clock,
             debounce: update_status::StatusDebounce::default(),
+            unknown_keys: update_status::UnknownKeys::default(),
             pending: backoffs.sibling(PENDING_FIRST),
             backoffs,
         }
@@ -370,6 +372,12 @@ async fn report<G: observe::Gateways>(
         .events
         .publish_transitions(&reference, old, status.conditions());
     events.await;
+    if let (Outcome::Observed(_, _, seen, _), Some(uid)) = (told.0, object.uid()) {
+        let of = (&*uid, object.kind());
+        if let Some(happened) = context.unknown_keys.happened(of, seen, now.seconds()) {
+            context.events.publish_once(&reference, &happened).await;
+        }
+    }
     Ok(status)
 }
 

@@ -192,7 +192,15 @@ fn one(object: &View, now: Timestamp, style: Style) -> String {
         &["PUBLIC KEY", "GENERATION", "ORIGIN", "SECRET"],
         keys(object),
     );
-    let head = ["PEER", "READY", "REASON", "CONNECTED", "EXPIRES", "KEY"];
+    let head = [
+        "PEER",
+        "READY",
+        "REASON",
+        "CONNECTED",
+        "EXPIRES",
+        "KEY",
+        "EXIT-KEY",
+    ];
     section(&head, peers(object, now, style));
     section(
         &["LAST EVENTS", "TYPE", "REASON", "COUNT", "MESSAGE"],

@@ -59,6 +59,31 @@ pub struct Connect {
 pub struct ConnectWebSocket {
     /// The Host header of the request. Default: the address.
     pub host: Option<String>,
+    /// The scheme of the request.
+    #[serde(default, skip_serializing_if = "WebSocketScheme::is_http")]
+    pub scheme: WebSocketScheme,
+}
+
+/// The scheme of WebSocket requests. HTTP: the entry sends the request without TLS of its own. HTTPS:
+/// TLS 1.3 to the proxy in front of the exit, verified by the system's certificates for the host of
+/// the request. The carrier's own TLS runs inside. Default: HTTP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub enum WebSocketScheme {
+    /// No TLS outside of the WebSocket connection.
+    #[default]
+    #[serde(rename = "HTTP")]
+    Http,
+    /// TLS to the proxy, outside of the WebSocket connection.
+    #[serde(rename = "HTTPS")]
+    Https,
+}
+
+impl WebSocketScheme {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
+    fn is_http(&self) -> bool {
+        *self == Self::Http
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
@@ -205,7 +230,22 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
             }
             None => {}
         }
-        let host = exit.web_socket.as_ref().and_then(|it| it.host.as_ref());
+        let web_socket = exit.web_socket.as_ref();
+        if web_socket.is_some_and(|own| own.scheme == WebSocketScheme::Https) {
+            let problem = match &config.security {
+                _ if config.web_socket.is_none() => "HTTPS needs webSocket.path",
+                _ if exit.address.is_none() || exit.is_unix() => "HTTPS needs address: HOST:PORT",
+                Security::None {} | Security::PublicKeys(_) => "",
+                Security::Certificates(_) | Security::ServerTls(_) | Security::Ssh(_) => {
+                    "HTTPS is for security mode PublicKeys and None: in this mode, TLS runs outside of the WebSocket \
+                     connection already"
+                }
+            };
+            if !problem.is_empty() {
+                return wrong("webSocket.scheme", problem.to_owned());
+            }
+        }
+        let host = web_socket.and_then(|it| it.host.as_ref());
         match host {
             Some(host) if host.is_empty() || !host.bytes().all(|byte| byte.is_ascii_graphic()) => {
                 return wrong(

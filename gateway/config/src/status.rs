@@ -46,6 +46,9 @@ pub struct Status {
     /// With security modes PublicKeys and Certificates, the accepted peers. At an entry, the exits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Peer>,
+    /// Exit and rendezvous, with public keys: the refused connections with unknown keys. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_keys: Option<UnknownKeys>,
     /// The files that the gateway follows. Absent: the gateway has an older version, so the state of
     /// its files is unknown.
     pub files: Option<Vec<File>>,
@@ -145,6 +148,19 @@ pub struct Peer {
     /// Number of carriers that are up and proved this peer.
     #[serde(default)]
     pub carriers: u32,
+    /// Exit: the public key of this gateway that the newest carrier in `carriers` has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub presented_key: Option<String>,
+}
+
+/// Connections that were refused because no list has their key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnknownKeys {
+    /// Number of connections since the start.
+    pub count: u64,
+    /// The last key. The peer has perhaps not proved that it has the private key.
+    pub last: String,
 }
 
 /// A gateway's own certificate.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use muxtunnel_gateway_config::{Config, Protocol, Role, status};
+use muxtunnel_gateway_config::{Config, GatewayKey, Protocol, Role, status};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::carrier_history::{CarrierHistory, Gateway, Sample};
@@ -63,6 +63,8 @@ pub(crate) struct Telemetry {
     pub(crate) forwards: Forwards,
     /// The peers that an exit lists.
     pub(crate) peers: Peers,
+    /// The number of connections with an unknown key since the start, and the last of these keys.
+    unknown_keys: Mutex<Option<(u64, GatewayKey)>>,
     /// The state of each followed file.
     pub(crate) files: FileStates,
     /// The current second since the start, and the number of refusals that were logged in this
@@ -151,6 +153,7 @@ impl Telemetry {
             credentials_error: Mutex::default(),
             forwards: Forwards::default(),
             peers,
+            unknown_keys: Mutex::default(),
             files: FileStates::default(),
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),
@@ -185,11 +188,12 @@ impl Telemetry {
     }
 
     /// Creates the counters of a new carrier. The status and the metrics include the carrier after
-    /// [`Self::add_carrier`]. `identity` is the identity that the peer proved. `path` queries the
-    /// carrier's path; `None`: the path is unknown.
+    /// [`Self::add_carrier`]. `identity` is the identity that the peer proved, and `presented` the
+    /// public key that this side presented to the peer. `path` queries the carrier's path; `None`:
+    /// the path is unknown.
     pub(crate) fn carrier(
         &self,
-        (peer, identity): (String, Option<String>),
+        (peer, identity, presented): (String, Option<String>, Option<GatewayKey>),
         transport: status::CarrierTransport,
         path: Option<Box<dyn PathProbe>>,
     ) -> Arc<CarrierStats> {
@@ -197,6 +201,7 @@ impl Telemetry {
             id: self.next_carrier.fetch_add(1, Relaxed),
             peer,
             identity,
+            presented,
             transport,
             since: Instant::now(),
             path,
@@ -222,6 +227,13 @@ impl Telemetry {
             false => &self.carriers_lost,
         };
         counter.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a connection whose peer presented `key`, which no list of this gateway has.
+    pub(crate) fn count_unknown_key(&self, key: GatewayKey) {
+        let mut unknown = self.unknown_keys.lock();
+        let count = unknown.map_or(0, |(count, _)| count);
+        *unknown = Some((count.saturating_add(1), key));
     }
 
     /// Whether one more refusal may be logged: at most [`REFUSALS_LOGGED`] per second, so that a
@@ -288,7 +300,7 @@ impl Telemetry {
         merged
     }
 
-    /// Counts the carriers of each peer.
+    /// Counts the carriers of each peer, and finds the key on the newest carrier.
     fn count_carriers(&self, peers: &mut [status::Peer]) {
         let carriers = self.carriers.lock();
         for peer in peers {
@@ -297,7 +309,11 @@ impl Telemetry {
             let proved = carriers
                 .values()
                 .filter(|carrier| carrier.identity.as_ref() == identity);
-            peer.carriers = u32::try_from(proved.count()).unwrap_or(u32::MAX);
+            let proved: Vec<_> = proved.collect();
+            peer.carriers = u32::try_from(proved.len()).unwrap_or(u32::MAX);
+            // The numbers of carriers ascend in time.
+            let newest = proved.last().and_then(|newest| newest.presented);
+            peer.presented_key = newest.map(|key| key.to_string());
         }
     }
 
@@ -387,6 +403,10 @@ impl Telemetry {
             certificate: shown.certificate,
             public_keys: shown.public_keys,
             peers: shown.peers,
+            unknown_keys: (*self.unknown_keys.lock()).map(|(count, last)| status::UnknownKeys {
+                count,
+                last: last.to_string(),
+            }),
             files: Some(self.files.status()),
             connect: (self.role == Role::Entry).then(|| status::Connect {
                 active: self.active(),
@@ -430,6 +450,8 @@ pub(crate) struct CarrierStats {
     pub(crate) peer: String,
     /// The identity that the peer proved.
     identity: Option<String>,
+    /// The public key that this side presented, if this side has accepted the carrier.
+    presented: Option<GatewayKey>,
     pub(crate) transport: status::CarrierTransport,
     since: Instant,
     /// The probe of the path; `None`: the path is unknown.

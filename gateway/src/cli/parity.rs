@@ -28,6 +28,10 @@ const MAPPINGS: &[(&str, &str)] = &[
         "security.peers[].",
         r#"{"security": {"peers": [{"?": 1}]}}"#,
     ),
+    (
+        "security.peers[].limits.",
+        r#"{"security": {"peers": [{"limits": {"?": 1}}]}}"#,
+    ),
     ("webSocket.", r#"{"webSocket": {"?": 1}}"#),
     ("connect[].", r#"{"connect": [{"?": 1}]}"#),
     (
@@ -110,6 +114,7 @@ const FIELDS: &[(&str, On)] = &[
     ("connect[].publicKeys", Flag("peer")),
     ("connect[].certificateNames", Flag("peer")),
     ("connect[].webSocket.host", CONNECT_HOST),
+    ("connect[].webSocket.scheme", Flag("connect")),
     ("proxy", Flag("proxy")),
     ("listen", Flag("listen")),
     ("trustedProxies", Flag("trusted-proxy")),

@@ -26,6 +26,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::base::memory_budget::MemoryBudget;
 use crate::io::carrier::Carrier;
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::proxy_header;
 use crate::io::transport::{Side, Standing, Transport};
 use crate::net::dial;
@@ -196,6 +197,9 @@ impl Exit {
 
     /// Reports that a connection of `peer` was refused.
     fn refused(&self, code: Code, peer: &str, reason: &dyn std::error::Error) {
+        if let Some(key) = KeyRefusal::unknown_key(&reason.to_string()) {
+            self.worker.telemetry.count_unknown_key(key);
+        }
         self.worker.telemetry.streams.refused(code);
         if self.worker.telemetry.may_log_refusal() {
             tracing::warn!(%code, peer, %reason, "Carrier refused");

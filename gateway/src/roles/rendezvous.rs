@@ -40,6 +40,7 @@ use crate::base::handshake_limiter::Permit;
 use crate::base::open_files::{self, Use};
 use crate::base::patience::{Elapsed, Patience};
 use crate::ingress::trusted_proxies;
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::local_socket::canonical;
 use crate::io::security::Credentials;
 use crate::io::socket::prepare_relayed;
@@ -364,6 +365,9 @@ impl Rendezvous {
 
     /// Logs and counts a refusal. `name` is empty if the name is unknown.
     fn report(&self, peer: &str, name: &str, code: Code, reason: &str) {
+        if let Some(key) = KeyRefusal::unknown_key(reason) {
+            self.worker.telemetry.count_unknown_key(key);
+        }
         self.worker.telemetry.streams.refused(code);
         if self.worker.telemetry.may_log_refusal() {
             tracing::warn!(%code, peer, name, reason, "Meeting refused");

@@ -15,12 +15,14 @@ mod foremost;
 mod peers;
 mod progress;
 mod status;
+mod unknown_keys;
 pub mod verdicts;
 
 pub use bottleneck::BottleneckHold;
 pub use counts::CountClock;
 pub use peers::update_peers;
 pub use status::Status;
+pub use unknown_keys::UnknownKeys;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

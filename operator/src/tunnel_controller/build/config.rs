@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use muxtunnel_contract::secrets;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectWebSocket, Drain,
-    LISTEN_RULES_MAX, ListenRule, Peer, Policy, Ports, ProxyListener, PublicKeys, Rule, Security,
-    SshListener, WebSocket,
+    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, Drain, LISTEN_RULES_MAX, ListenRule,
+    Peer, Policy, Ports, ProxyListener, PublicKeys, Rule, Security, SshListener, WebSocket,
 };
 
 use super::sizing::sizing;
@@ -166,9 +165,7 @@ fn one_exit(exit: &ValidatedConnect, security: &ValidatedSecurity) -> Connect {
         command: Vec::new(),
         public_keys: exit.public_keys.clone(),
         certificate_names,
-        web_socket: exit.web_socket_host.as_ref().map(|host| ConnectWebSocket {
-            host: Some(host.clone()),
-        }),
+        web_socket: exit.web_socket.clone(),
     }
 }
 

@@ -11,6 +11,7 @@ use muxtunnel_crds::MuxPeerStatus;
 use muxtunnel_crds::condition::{ACCEPTED, CONNECTED, PROGRAMMED, READY};
 use tracing::warn;
 
+use super::credentials;
 use super::progress::progress;
 use super::verdicts::answers;
 use super::{StatusDebounce, named, write};
@@ -87,9 +88,9 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
     if let Err(problem) = &peer.verdict {
         return Some(refused(problem.code, &problem.detail));
     }
-    let (exit, applied, seen) = match outcome {
+    let (exit, applied, seen, certified) = match outcome {
         Outcome::Awaited => return None,
-        Outcome::Observed(exit, applied, seen, _) => (exit, applied, seen),
+        Outcome::Observed(exit, applied, seen, certified) => (exit, applied, seen, certified),
         Outcome::Hindered(hindrance) => return Some(hindered(hindrance, &accepted, &with, &old)),
     };
     let security = exit.gateway(End::Exit).map(|gateway| &gateway.security);
@@ -129,9 +130,19 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
     };
     let reported = gateways.iter().flat_map(|(_, status)| &status.peers);
     let own = reported.filter(|reported| reported.name.as_ref() == Some(&name));
-    let carriers = own
-        .map(|reported| reported.carriers)
-        .fold(0, u32::saturating_add);
+    let own: Vec<_> = own.collect();
+    let carriers = own.iter().map(|reported| reported.carriers);
+    let carriers = carriers.fold(0, u32::saturating_add);
+    // The key is text from the admin port, so it only selects a generation that the exit has.
+    let keys = credentials::keys(exit, applied, &certified.keys, seen);
+    let generation_of = |presented: &String| {
+        let key = keys
+            .iter()
+            .find(|key| key.public_key.as_ref() == Some(presented));
+        key.and_then(|key| key.generation)
+    };
+    let presented = own.iter().filter_map(|own| own.presented_key.as_ref());
+    let generation = presented.filter_map(generation_of).min();
     let connected = match carriers {
         0 => Verdict::no(CONNECTED, Code::Idle, ""),
         _ => Verdict::yes(CONNECTED, Code::Connected),
@@ -143,6 +154,11 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
     let sees = carriers > 0 && (!was_connected || is_old) || carriers == 0 && was_connected;
     Some(MuxPeerStatus {
         carriers: Some(i32::try_from(carriers).unwrap_or(i32::MAX)),
+        // Without a carrier, the generation of the last one stays.
+        exit_key_generation: match keys.iter().any(|key| key.generation.is_some()) {
+            true => generation.or(old.exit_key_generation),
+            false => None,
+        },
         last_seen_time: match sees {
             true => Some(now.clone()),
             false => old.last_seen_time.clone(),

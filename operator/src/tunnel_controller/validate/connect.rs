@@ -6,8 +6,8 @@ use std::net::Ipv6Addr;
 use muxtunnel_contract::secrets;
 use muxtunnel_crds::{self as crds, CarrierService, Connect, ExitRendezvous, RendezvousRef};
 use muxtunnel_gateway_config::{
-    CARRIER_PORT, ConnectRendezvous, ExpirationTime, GatewayKey, KeyRole, MeetingPlace, Member,
-    check_members,
+    CARRIER_PORT, ConnectRendezvous, ConnectWebSocket, ExpirationTime, GatewayKey, KeyRole,
+    MeetingPlace, Member, check_members,
 };
 
 use super::{ValidatedCarrier, each};
@@ -62,8 +62,8 @@ pub struct ValidatedConnect {
     pub public_keys: Vec<GatewayKey>,
     /// In mode Certificates: the names of an exit elsewhere, of which its certificate has one.
     pub certificate_names: Vec<String>,
-    /// The Host header of carriers over WebSocket.
-    pub web_socket_host: Option<String>,
+    /// The requests of carriers over WebSocket.
+    pub web_socket: Option<ConnectWebSocket>,
 }
 
 /// The exits that the entries of `object` dial.
@@ -102,7 +102,7 @@ fn own(holder: &Holder, carrier: &ValidatedCarrier) -> ValidatedConnect {
         rendezvous: None,
         public_keys: Vec::new(),
         certificate_names: Vec::new(),
-        web_socket_host: None,
+        web_socket: None,
     }
 }
 
@@ -137,7 +137,10 @@ fn elsewhere(asked: &Connect) -> Result<ValidatedConnect, String> {
         rendezvous: at_a_rendezvous,
         public_keys: keys("publicKeys", public_keys, KeyRole::Exit).map_err(wrong)?,
         certificate_names: certificate_names.clone(),
-        web_socket_host: web_socket.and_then(|asked| asked.host.clone()),
+        web_socket: web_socket.map(|asked| ConnectWebSocket {
+            host: asked.host.clone(),
+            scheme: asked.scheme.unwrap_or_default(),
+        }),
     })
 }
 

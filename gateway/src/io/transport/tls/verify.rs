@@ -450,6 +450,7 @@ mod tests {
             identity: "exit".to_owned(),
             not_after: Some((END * 2).try_into().unwrap()),
             chain: vec![of_first],
+            presented: None,
             shown: None,
         };
         let at =
