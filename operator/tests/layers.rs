@@ -35,6 +35,7 @@ const LAYERS: [&[&str]; 7] = [
         "leader",
         "reader",
         "undecoded",
+        "upgrades",
         "watch_clock",
         "watches",
     ],
