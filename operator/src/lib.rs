@@ -20,6 +20,7 @@ pub mod benchmark_controller;
 pub mod caches;
 pub mod certificates;
 pub mod class;
+pub mod class_controller;
 pub mod classes;
 pub mod cli;
 pub mod clock;

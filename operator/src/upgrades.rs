@@ -17,11 +17,12 @@ pub mod plan;
 pub mod turns;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::LocalObjectReference;
 use kube::ResourceExt;
-use muxtunnel_crds::{ClassImages, ImagePullPolicy, MuxClassSpec, Template, Tuning};
 use muxtunnel_gateway_config::config_hash;
 use serde::{Deserialize, Serialize};
+
+use crate::class::{Class, ClassPart};
+use crate::settings::Images;
 
 /// Annotation of a Deployment: the [`Revision`] of its gateways, as JSON.
 pub const REVISION: &str = "muxtunnel.dev/class-revision";
@@ -43,55 +44,6 @@ pub struct ObjectId {
     pub name: String,
 }
 
-/// The part of a class that gateways have, with the images in force.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClassPart {
-    /// All images.
-    pub images: ClassImages,
-    /// When the kubelet pulls the images.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_pull_policy: Option<ImagePullPolicy>,
-    /// The Secrets with which the kubelet pulls the images.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub image_pull_secrets: Vec<LocalObjectReference>,
-    /// The template of the class.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<Template>,
-    /// The kernel settings of objects without their own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tuning: Option<Tuning>,
-}
-
-impl ClassPart {
-    /// The part of `spec`. `defaults`: the images of the operator's own version.
-    #[must_use]
-    pub fn of(spec: &MuxClassSpec, defaults: &ClassImages) -> Self {
-        let own = spec.images.clone().unwrap_or_default();
-        let defaults = defaults.clone();
-        Self {
-            images: ClassImages {
-                gateway: own.gateway.or(defaults.gateway),
-                wan: own.wan.or(defaults.wan),
-                bench: own.bench.or(defaults.bench),
-            },
-            image_pull_policy: spec.image_pull_policy,
-            image_pull_secrets: spec.image_pull_secrets.clone(),
-            template: spec.template.clone(),
-            tuning: spec.tuning.clone(),
-        }
-    }
-
-    /// Replaces this part of `spec`.
-    pub fn replace(self, spec: &mut MuxClassSpec) {
-        spec.images = Some(self.images);
-        spec.image_pull_policy = self.image_pull_policy;
-        spec.image_pull_secrets = self.image_pull_secrets;
-        spec.template = self.template;
-        spec.tuning = self.tuning;
-    }
-}
-
 /// What gateways have from their class and from the operator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -105,16 +57,20 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// The revision of the class `name`. `defaults`: the images of the operator's own version.
+    /// The revision of `class`. `own`: the images of the operator's own version.
     #[must_use]
-    pub fn of(name: &str, spec: &MuxClassSpec, defaults: &ClassImages) -> Self {
-        let images = serde_json::to_string(defaults).unwrap_or_default();
-        let mut hash = config_hash(&images);
+    pub fn of(class: &Class, own: &Images) -> Self {
+        let Images {
+            gateway,
+            wan,
+            bench,
+        } = own;
+        let mut hash = config_hash(&format!("{gateway} {wan} {bench}"));
         hash.truncate(HASH_DIGITS);
         Self {
-            class: name.to_owned(),
+            class: class.name.clone(),
             operator: format!("{}-{hash}", env!("CARGO_PKG_VERSION")),
-            part: ClassPart::of(spec, defaults),
+            part: class.part(),
         }
     }
 

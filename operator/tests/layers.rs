@@ -42,7 +42,7 @@ const LAYERS: [&[&str]; 7] = [
     &["health", "metrics"],
     &["controller"],
     &["tunnel_controller"],
-    &["peer_controller"],
+    &["class_controller", "peer_controller"],
     &["benchmark_controller"],
 ];
 /// In this order: the common modules of all steps, the steps in their order, and the triggers of

@@ -27,6 +27,7 @@ mod ssh;
 mod state;
 mod streams;
 mod target;
+mod upgrade;
 
 pub use benchmark::OwningBenchmark;
 pub use carrier::ValidatedCarrier;
@@ -49,6 +50,7 @@ pub use ssh::ValidatedSsh;
 pub use state::ValidatedState;
 pub(super) use state::state;
 pub use streams::{Streams, UsersFile, ValidatedForward, ValidatedProxy};
+pub use upgrade::{KeptPods, ValidatedUpgrade};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,6 +98,8 @@ pub struct ValidatedObject {
     pub findings: Findings,
     /// The MuxBenchmark that created this object as an environment.
     pub benchmark: Option<OwningBenchmark>,
+    /// How the gateways follow a change of the class or of the operator.
+    pub upgrade: ValidatedUpgrade,
 }
 
 impl ValidatedObject {
@@ -199,7 +203,7 @@ fn valid(
     };
     let gateways = gateways::of(&security, &named.live)?;
     let pods = ValidatedPods::of(object, named, &gateways, &class);
-    Ok(ValidatedObject {
+    let mut valid = ValidatedObject {
         services: services::of(object, &holder, &gateways)?,
         connect: connect::of(object, &holder, &carrier)?,
         meetings: connect::meetings(object)?,
@@ -215,5 +219,8 @@ fn valid(
         peers,
         pods,
         findings,
-    })
+        upgrade: ValidatedUpgrade::default(),
+    };
+    valid.upgrade = ValidatedUpgrade::of(&valid, named);
+    Ok(valid)
 }

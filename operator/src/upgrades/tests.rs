@@ -13,17 +13,27 @@ const PERMITTED: Own = Own {
     ..NOT_PERMITTED
 };
 
+fn images(tag: &str) -> Images {
+    Images {
+        gateway: format!("gateway:{tag}"),
+        wan: format!("wan:{tag}"),
+        bench: format!("bench:{tag}"),
+    }
+}
+
+/// A class with this gateway image.
+fn class(gateway: &str, own: &Images) -> Class {
+    let class = json!({
+        "metadata": {"name": "muxtunnel"},
+        "spec": {"controllerName": "muxtunnel.dev/operator", "images": {"gateway": gateway}},
+    });
+    Class::of(&serde_json::from_value(class).unwrap(), own)
+}
+
 fn revision(operator: &str, gateway: &str) -> Revision {
     Revision {
-        class: "muxtunnel".to_owned(),
         operator: operator.to_owned(),
-        part: ClassPart {
-            images: ClassImages {
-                gateway: Some(gateway.to_owned()),
-                ..ClassImages::default()
-            },
-            ..ClassPart::default()
-        },
+        ..Revision::of(&class(gateway, &images("1")), &images("1"))
     }
 }
 
@@ -213,25 +223,13 @@ fn both_ends_are_one_object() {
 
 #[test]
 fn a_revision_has_the_images_in_force_and_the_version_of_the_operator() {
-    let defaults = |tag: &str| ClassImages {
-        gateway: Some(format!("gateway:{tag}")),
-        wan: Some(format!("wan:{tag}")),
-        bench: Some(format!("bench:{tag}")),
-    };
-    let mut spec = MuxClassSpec {
-        images: Some(ClassImages {
-            gateway: Some("own:1".to_owned()),
-            ..ClassImages::default()
-        }),
-        ..MuxClassSpec::default()
-    };
-    let [first, second] = ["1", "2"].map(|tag| Revision::of("c", &spec, &defaults(tag)));
-    assert_eq!(first.part.images.gateway.as_deref(), Some("own:1"));
-    assert_eq!(second.part.images.wan.as_deref(), Some("wan:2"));
+    let [first, second] = ["1", "2"].map(|tag| Revision::of(&class("own:1", &images(tag)), &images(tag)));
+    assert_eq!(first.part.images.gateway, "own:1");
+    assert_eq!(second.part.images.wan, "wan:2");
     assert_ne!(first.operator, second.operator);
-    // An object that waits has the images of its revision, not those of the present operator.
-    first.part.clone().replace(&mut spec);
-    assert_eq!(Revision::of("c", &spec, &defaults("2")).part, first.part);
     let recorded: Revision = serde_json::from_str(&first.text()).unwrap();
     assert_eq!(recorded, first);
+    // An object that waits has the images of its revision, not those of the present operator.
+    let waits = class("own:2", &images("2")).with(recorded.part);
+    assert_eq!(waits.part(), first.part);
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::ObjectId;
@@ -35,13 +35,39 @@ struct Given {
 
 /// The permissions of all classes. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Turns(Arc<watch::Sender<BTreeMap<ObjectId, Given>>>);
+pub struct Turns {
+    given: Arc<watch::Sender<BTreeMap<ObjectId, Given>>>,
+    changed: Arc<Notify>,
+}
+
+/// A change of an object or of its children. The class's controller plans again when it begins and
+/// when it ends.
+#[derive(Debug)]
+pub struct Change(Arc<Notify>);
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
 
 impl Turns {
+    /// Begins a change.
+    #[must_use]
+    pub fn change(&self) -> Change {
+        self.changed.notify_one();
+        Change(self.changed.clone())
+    }
+
+    /// Waits for a change since the last call.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
     /// Whether the object may take the revision with this text at `now`.
     #[must_use]
     pub fn permit(&self, object: &ObjectId, revision: &str, now: Instant) -> bool {
-        let given = self.0.borrow();
+        let given = self.given.borrow();
         given.get(object).is_some_and(|given| {
             *given.revision == *revision && now.saturating_duration_since(given.at) < OPEN_FOR
         })
@@ -56,29 +82,27 @@ impl Turns {
             let revision = revision.clone();
             (object.clone(), Given { revision, at: now })
         };
-        self.0
+        self.given
             .send_modify(|all| all.extend(objects.iter().map(given)));
     }
 
-    /// The unused permissions for this revision of a class whose waiting objects fulfil `waits`. Drops
-    /// the used permissions of the class, and those that have ended.
+    /// The unused permissions for this revision of a class. `waits`: whether an object of the class
+    /// has not taken the revision, or `None` for an object of another class. Drops the used permissions
+    /// of the class, and those that have ended.
     pub fn unused(
         &self,
-        is_of_class: impl Fn(&ObjectId) -> bool,
-        waits: impl Fn(&ObjectId) -> bool,
+        waits: impl Fn(&ObjectId) -> Option<bool>,
         revision: &str,
         now: Instant,
     ) -> BTreeMap<ObjectId, Permit> {
         let mut permits = BTreeMap::new();
-        self.0.send_if_modified(|all| {
+        self.given.send_if_modified(|all| {
             all.retain(|object, given| {
                 let age = now.saturating_duration_since(given.at);
-                if !is_of_class(object) {
-                    return age < RESTS_FOR;
-                }
-                let is_unused =
-                    *given.revision == *revision && waits(object) && age < RESTS_FOR;
-                if is_unused {
+                let is_unused = waits(object)
+                    .is_none_or(|waits| waits && *given.revision == *revision)
+                    && age < RESTS_FOR;
+                if is_unused && waits(object).is_some() {
                     let permit = match age < OCCUPIES_FOR {
                         true => Permit::Open,
                         false => Permit::Unused,
@@ -87,6 +111,7 @@ impl Turns {
                 }
                 is_unused
             });
+            // Nobody waits for the end of a permission.
             false
         });
         permits
@@ -94,7 +119,7 @@ impl Turns {
 
     /// Drops all permissions. The next leader's permissions depend on the Deployments alone.
     pub fn clear(&self) {
-        self.0.send_modify(BTreeMap::clear);
+        self.given.send_modify(BTreeMap::clear);
     }
 
     /// The objects with a permission, whenever a permission is given.
@@ -105,7 +130,7 @@ impl Turns {
             let objects: Vec<_> = given.borrow_and_update().keys().map(trigger).collect();
             Some((stream::iter(objects), given))
         };
-        stream::unfold(self.0.subscribe(), next).flatten().boxed()
+        stream::unfold(self.given.subscribe(), next).flatten().boxed()
     }
 }
 
@@ -142,7 +167,7 @@ mod tests {
         assert!(!turns.permit(&id("c"), &first, begin));
         assert!(!turns.permit(&id("a"), &first, begin + OPEN_FOR));
         let unused = |waits: fn(&ObjectId) -> bool, after| {
-            let unused = turns.unused(|_| true, waits, &first, begin + after);
+            let unused = turns.unused(|object| Some(waits(object)), &first, begin + after);
             let unused = unused.into_iter().map(|(id, permit)| (id.name, permit));
             unused.collect::<Vec<_>>()
         };
