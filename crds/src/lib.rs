@@ -110,6 +110,8 @@ pub mod condition {
     pub const RECONCILING: &str = "Reconciling";
     /// The cause needs an administrator. Present only while it is true.
     pub const STALLED: &str = "Stalled";
+    /// All objects of a class have its images, its template and its tuning.
+    pub const ROLLED_OUT: &str = "RolledOut";
     /// All cells of a benchmark were measured. The benchmark has ended.
     pub const COMPLETE: &str = "Complete";
     /// Some or all cells of a benchmark were not measured. The benchmark has ended.

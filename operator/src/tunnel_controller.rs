@@ -61,6 +61,7 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
+use crate::upgrades::turns::Turns;
 use crate::watch_clock::WatchClock;
 use crate::watches::{self, Trigger};
 use access::{Access, Memory, Outputs, pure};
@@ -102,6 +103,8 @@ pub struct Parts<G> {
     pub grants: Grants,
     /// The classes of objects.
     pub classes: Classes,
+    /// The permissions to take the revision of a class.
+    pub turns: Turns,
     /// The API server's addresses.
     pub api_server: ApiServer,
     /// Queries gateways.
@@ -146,6 +149,7 @@ impl<G: observe::Gateways> Context<G> {
                 targets: parts.targets,
                 grants: parts.grants,
                 classes: parts.classes,
+                turns: parts.turns,
                 api_server: parts.api_server,
                 memory: memory.clone(),
                 watches: parts.watches,
@@ -182,6 +186,7 @@ pub async fn run<G: observe::Gateways>(
     others.push(context.prober.wakes());
     others.push(triggers::granted(&access.grants, &access.caches));
     others.push(triggers::classed(&access.classes, &access.caches));
+    others.push(access.turns.wakes());
     let (routes, [tunnels, exits, rendezvous]) = Routes::new();
     let context = Arc::new(context);
     let shared = (&context, &leadership, &metrics);
@@ -251,6 +256,7 @@ where
     }
 
     fn forget(&self, object: &ObjectRef<DynamicObject>) {
+        drop(self.context.access.turns.change());
         self.context.backoffs.is_gone(object);
         self.context.pending.is_gone(object);
     }
@@ -264,6 +270,8 @@ pub async fn reconcile<G: observe::Gateways>(
     object: Object,
     context: Arc<Context<G>>,
 ) -> Result<Action, Error> {
+    // The children have changed, or this reconciliation changes them.
+    let _change = context.access.turns.change();
     let span = info_span!(
         "object",
         kind = object.kind().name(),

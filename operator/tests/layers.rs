@@ -35,13 +35,14 @@ const LAYERS: [&[&str]; 7] = [
         "leader",
         "reader",
         "undecoded",
+        "upgrades",
         "watch_clock",
         "watches",
     ],
     &["health", "metrics"],
     &["controller"],
     &["tunnel_controller"],
-    &["peer_controller"],
+    &["class_controller", "peer_controller"],
     &["benchmark_controller"],
 ];
 /// In this order: the common modules of all steps, the steps in their order, and the triggers of

@@ -124,7 +124,10 @@ pub fn build(object: &ValidatedObject, settings: &Settings) -> Result<Resources,
             continue;
         };
         let config = config::config(object, end, gateway)?;
-        let deployment = deployment::build(object, end, gateway, &config)?;
+        let mut deployment = deployment::build(object, end, gateway, &config)?;
+        if let Some(kept) = object.upgrade.kept.get(&end) {
+            deployment = deployment::kept(deployment, kept);
+        }
         resources
             .service_accounts
             .push(service_account::build(object, end));

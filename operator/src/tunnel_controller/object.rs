@@ -17,6 +17,7 @@ use muxtunnel_crds::{KeyStatus, MuxExit, MuxRendezvous, MuxTunnel};
 use super::end::End;
 use crate::apply::owner_reference;
 use crate::undecoded;
+use crate::upgrades::ObjectId;
 pub use spec::Carriers;
 
 /// The kind of an object that gateways serve.
@@ -207,6 +208,22 @@ impl Object {
     #[must_use]
     pub fn public_keys(&self) -> &[String] {
         of_each!(self, object => object.status.as_ref().map_or(&[], |status| &status.public_keys))
+    }
+
+    /// The name in the roll-out of its class.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        ObjectId {
+            namespace: self.namespace().unwrap_or_default(),
+            kind: self.kind().name().to_owned(),
+            name: self.name_any(),
+        }
+    }
+
+    /// The generation of the spec that the status describes.
+    #[must_use]
+    pub fn observed_generation(&self) -> Option<i64> {
+        of_each!(self, object => object.status.as_ref()?.observed_generation)
     }
 
     /// The `className` of the spec.

@@ -24,6 +24,7 @@ mod rollouts;
 mod running;
 mod scale;
 mod skew;
+mod steps;
 mod triggers;
 mod undecoded;
 mod waiting;

@@ -27,6 +27,7 @@ mod ssh;
 mod state;
 mod streams;
 mod target;
+mod upgrade;
 
 pub use benchmark::OwningBenchmark;
 pub use carrier::ValidatedCarrier;
@@ -50,6 +51,7 @@ pub use state::ValidatedState;
 pub(super) use state::state;
 pub(super) use streams::all_addresses;
 pub use streams::{Streams, UsersFile, ValidatedProxy};
+pub use upgrade::{KeptPods, ValidatedUpgrade};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -98,6 +100,8 @@ pub struct ValidatedObject {
     pub findings: Findings,
     /// The MuxBenchmark that created this object as an environment.
     pub benchmark: Option<OwningBenchmark>,
+    /// How the gateways follow a change of the class or of the operator.
+    pub upgrade: ValidatedUpgrade,
 }
 
 impl ValidatedObject {
@@ -201,7 +205,7 @@ fn valid(
     };
     let gateways = gateways::of(&security, &named.live)?;
     let pods = ValidatedPods::of(object, named, &gateways, &class);
-    Ok(ValidatedObject {
+    let mut valid = ValidatedObject {
         services: services::of(object, &holder, &gateways)?,
         connect: connect::of(object, &holder, &carrier)?,
         meetings: connect::meetings(object)?,
@@ -217,7 +221,10 @@ fn valid(
         peers,
         pods,
         findings,
-    })
+        upgrade: ValidatedUpgrade::default(),
+    };
+    valid.upgrade = ValidatedUpgrade::of(&valid, named);
+    Ok(valid)
 }
 
 /// What `read` reads from each item of the list `field`, or the problem of an item with its index.

@@ -25,7 +25,10 @@ use crate::muxbench;
 use crate::pods::{self, UID};
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
-use crate::tunnel_controller::validate::{SSH, ValidatedGateway, ValidatedObject, resources_of};
+use crate::tunnel_controller::validate::{
+    KeptPods, SSH, ValidatedGateway, ValidatedObject, ValidatedUpgrade, resources_of,
+};
+use crate::upgrades;
 
 /// Number of old ReplicaSets without pods that are kept. The operator itself returns only to
 /// ReplicaSets with pods. The operator's cache contains all ReplicaSets.
@@ -54,10 +57,7 @@ pub(super) fn build(
     let annotations = asked.annotations;
     let mut pod_labels = asked.labels;
     pod_labels.extend(own_metadata.labels.clone().into_iter().flatten());
-    own_metadata.annotations = avoided(object, end).map(|rollout| {
-        let text = rollouts::avoided_text(rollout);
-        [(rollouts::AVOIDED_NODES.to_owned(), text)].into()
-    });
+    own_metadata.annotations = Some(own_annotations(object, end));
     Ok(Deployment {
         metadata: own_metadata,
         spec: Some(DeploymentSpec {
@@ -84,6 +84,30 @@ pub(super) fn build(
         }),
         status: None,
     })
+}
+
+/// The state of the end's roll-out, which outlasts this process.
+fn own_annotations(object: &ValidatedObject, end: End) -> BTreeMap<String, String> {
+    let ValidatedUpgrade { revision, turn, .. } = &object.upgrade;
+    let avoided = avoided(object, end).map(rollouts::avoided_text);
+    let annotations = [
+        (upgrades::REVISION, Some(revision.clone())),
+        (upgrades::TURN, turn.map(|turn| turn.as_str().to_owned())),
+        (rollouts::AVOIDED_NODES, avoided),
+    ];
+    let annotations = annotations.into_iter();
+    let annotations = annotations.filter_map(|(key, text)| Some((key.to_owned(), text?)));
+    annotations.collect()
+}
+
+/// The Deployment that replaces `deployment` while its pods stay as they are.
+pub(super) fn kept(mut deployment: Deployment, kept: &KeptPods) -> Deployment {
+    if let Some(spec) = &mut deployment.spec {
+        spec.template = kept.template.clone();
+    }
+    let annotations = deployment.metadata.annotations.get_or_insert_default();
+    annotations.insert(upgrades::REVISION.to_owned(), kept.revision.clone());
+    deployment
 }
 
 /// Returns `None` if other clients set the number. A Deployment that was stopped gets the least
