@@ -10,6 +10,8 @@
 
 #[path = "common/authority.rs"]
 mod authority;
+#[path = "keys/clock.rs"]
+mod clock;
 mod common;
 #[path = "common/ends.rs"]
 mod ends;

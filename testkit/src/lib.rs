@@ -10,6 +10,7 @@
 
 #[cfg(feature = "api-server")]
 pub mod api_server;
+pub mod clock;
 pub mod exit_statuses;
 pub mod generated;
 #[cfg(feature = "handshake")]

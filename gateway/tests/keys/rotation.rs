@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use super::*;
 
 /// Sends some bytes each way on a stream, and asserts that they arrive.
-fn passes((client, target): &(TcpStream, TcpStream)) {
+pub(super) fn passes((client, target): &(TcpStream, TcpStream)) {
     use std::io::{Read, Write};
     for (mut from, mut to) in [(client, target), (target, client)] {
         let sent = pattern(u64::from(from.local_addr().unwrap().port()), 100_000);
