@@ -278,7 +278,7 @@ fn installed() -> Cluster {
         },
         "spec": {"replicas": 1, "selector": {}, "template": {"spec": {
             "serviceAccountName": "operator",
-            "containers": [{"name": "operator", "args": ["--gateway-image=g:1", "--netem-image=n:1"]}],
+            "containers": [{"name": "operator", "args": ["--gateway-image=g:1", "--wan-image=n:1"]}],
         }}},
         "status": {"readyReplicas": 1},
     }));

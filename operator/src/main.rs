@@ -12,6 +12,7 @@ use kube::client::ClientBuilder;
 use muxtunnel_operator::api_server::ApiServer;
 use muxtunnel_operator::apply::Settled;
 use muxtunnel_operator::caches::{Cluster, Feeds, Targets};
+use muxtunnel_operator::class_file::ClassFile;
 use muxtunnel_operator::cli::{Cli, Command, RunArgs};
 use muxtunnel_operator::clock::Clock;
 use muxtunnel_operator::events::Events;
@@ -51,6 +52,8 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let (leadership, watched) = (elector.leadership(), Arc::new(WatchClock::default()));
     let metrics = Metrics::new(leadership.clone(), watched.clone());
     let client = client(config, &leadership, &watched, &metrics)?;
+    let class_file = args.class_file.as_deref();
+    let class_file = class_file.map(ClassFile::read).transpose()?;
     let (scopes, health_listen) = (scopes(args.watch_namespaces.clone()), args.health_listen);
     let settings = Arc::new(settings(args));
     let api_server = ApiServer::default();
@@ -69,6 +72,10 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         clock,
     };
     let mut controllers = operator.controllers(scopes);
+    if let Some(file) = class_file {
+        let (client, leadership) = (operator.client.clone(), operator.leadership.clone());
+        controllers.push(file.keep_applied(client, leadership).boxed_local());
+    }
     controllers.push(watch_grants.boxed_local());
     controllers.push(follow_api_server.boxed_local());
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;

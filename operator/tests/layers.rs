@@ -30,6 +30,7 @@ const LAYERS: [&[&str]; 7] = [
         "backoff",
         "caches",
         "certificates",
+        "class_file",
         "events",
         "grants",
         "leader",

@@ -154,7 +154,7 @@ pub(super) fn condition(reason: &str, owner: &Owner, operators: Option<&[Deploym
         }
         Code::WanDisabled => match install(operators, Some(namespace)) {
             list if list.starts_with("helm list") => list,
-            helm => format!("{helm} --reset-then-reuse-values --set wanEmulation.enabled=true"),
+            helm => format!("{helm} --reset-then-reuse-values --set 'class.permitted.features={{WANEmulation}}'"),
         },
         Code::InvalidSpec | Code::KeyInvalid => format!("kubectl edit {}", owner.place()),
         Code::ExitNotFound => format!("kubectl get muxexits -n {namespace}"),
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(install(Some(&one), None), upgrade);
         assert_eq!(
             condition("WanDisabled", &owner(), Some(&one)),
-            format!("{upgrade} --reset-then-reuse-values --set wanEmulation.enabled=true")
+            format!("{upgrade} --reset-then-reuse-values --set 'class.permitted.features={{WANEmulation}}'")
         );
         let several = [
             operator("a", "ns-a", &["other"]),

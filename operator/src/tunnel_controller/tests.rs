@@ -8,6 +8,7 @@ mod drift;
 mod faults;
 mod grants;
 mod handover;
+mod health;
 mod interruptions;
 mod keys;
 mod kinds;

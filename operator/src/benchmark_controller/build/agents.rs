@@ -27,8 +27,6 @@ use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
 
 /// Grace period of an agent, which has nothing to drain.
 const GRACE_SECONDS: i64 = 5;
-/// User and group of the images.
-const USER: i64 = 65532;
 
 /// The Deployment of one agent. `gateway`: the pod template of the gateways at the agent's end.
 #[must_use]
@@ -126,8 +124,6 @@ pub fn pod(benchmark: &ValidatedBenchmark) -> PodSpec {
         enable_service_links: Some(false),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
-            run_as_user: Some(USER),
-            run_as_group: Some(USER),
             seccomp_profile: Some(SeccompProfile {
                 type_: "RuntimeDefault".to_owned(),
                 localhost_profile: None,

@@ -34,7 +34,8 @@ use crate::tunnel_controller::validate::{SSH, ValidatedGateway, ValidatedObject,
 const REVISIONS: i32 = 2;
 /// Name of the gateway's container.
 pub(super) const CONTAINER: &str = "gateway";
-/// User and group of the images. Nodes have no account with this ID.
+/// The user of the gateways that own an interface for IP packets, which is the user of the images. Other
+/// pods have no user of their own: a cluster may give each namespace a range of users.
 pub(super) const UID: i64 = 65532;
 /// Program of the gateways' image.
 pub(super) const COMMAND: &str = "/usr/local/bin/muxgate";
@@ -58,7 +59,7 @@ pub(super) fn build(
     let asked = gateway.template.metadata.clone().unwrap_or_default();
     let annotations = asked.annotations;
     let mut pod_labels = asked.labels;
-    pod_labels.extend(own_metadata.labels.clone().into_iter().flatten());
+    pod_labels.extend(super::pod_labels(object, end.component()));
     own_metadata.annotations = avoided(object, end).map(|rollout| {
         let text = rollouts::avoided_text(rollout);
         [(rollouts::AVOIDED_NODES.to_owned(), text)].into()
@@ -161,7 +162,6 @@ fn pod(
     let own_labels = selector(object, end);
     let mounted = mounted(object, end, gateway, key);
     let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted.into_iter().unzip();
-    let reads_secrets = !object.secrets(end).is_empty();
     volumes.extend(object.pods.wan.as_ref().map(|_| wan::volume()));
     let token = object.benchmark.as_ref();
     let token = token.and_then(|benchmark| benchmark.agents_token.clone());
@@ -182,7 +182,10 @@ fn pod(
         termination_grace_period_seconds: Some(
             i64::from(gateway.drain_seconds) + LAST_WORDS_SECONDS,
         ),
-        security_context: Some(pod_security(object.pods.sysctls(), reads_secrets)),
+        security_context: Some(pod_security(
+            object.pods.sysctls(),
+            object.network.as_ref().map(|_| UID),
+        )),
         init_containers: some(&init_containers),
         containers: [gateway_container].into_iter().chain(agent).collect(),
         volumes: Some(volumes),
@@ -303,15 +306,14 @@ fn some<T: Clone>(items: &[T]) -> Option<Vec<T>> {
     (!items.is_empty()).then(|| items.to_vec())
 }
 
+/// `user`: `None` for the user of the image, which the cluster may replace.
 pub(super) fn pod_security(
     sysctls: BTreeMap<String, String>,
-    reads_secrets: bool,
+    user: Option<i64>,
 ) -> PodSecurityContext {
     PodSecurityContext {
-        fs_group: reads_secrets.then_some(UID),
         run_as_non_root: Some(true),
-        run_as_user: Some(UID),
-        run_as_group: Some(UID),
+        run_as_user: user,
         seccomp_profile: Some(seccomp()),
         sysctls: Some(
             sysctls
