@@ -382,7 +382,7 @@ fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
     assert_eq!(
         codes(&ran, "finding"),
         [
-            "MT0382", "MT0385", "MT0387", "MT0388", "MT0302", "MT0201", "MT0201", "MT0402"
+            "MT0382", "MT0385", "MT0387", "MT0388", "MT0302", "MT0201", "MT0201", "MT0404"
         ]
     );
     let fixes = ran.json();

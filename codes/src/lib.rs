@@ -146,6 +146,9 @@ codes! {
     TargetNotPermitted = 365, "A forward or a rule of `allow` names a Service of another namespace, and that namespace does not permit the reference.", "Create a ReferenceGrant (Gateway API) or a MuxGrant in the namespace that the message names, or choose another target. In the grant, `from` has group muxtunnel.dev, the kind and the namespace of the object, and `to` has kind Service. If the rule of `allow` is a pattern, omit the name in `to`.";
     FailedOver = 366, "The exits of the lowest `order` do not answer, so entries use another exit.", "Check the exits of the lowest order in `connect`. The entries use them again as soon as they answer.";
     TargetNotReady = 368, "No pod behind the target Service of a forward is ready.", "Check the pods that the Service selects. Connections reach the target as soon as one pod is ready.";
+    ClassNotFound = 370, "The object has no MuxClass: no MuxClass has the name in `className`, or the object has no `className` and no MuxClass has `default: true`.", "Create the MuxClass, set `default: true` in one MuxClass, or correct `className`. `kubectl get muxclasses` lists the classes, and the chart creates the class `muxtunnel`. Running gateways stay unchanged.";
+    ClassAmbiguous = 371, "The object has no `className`, and several MuxClasses have `default: true`.", "Remove `default` from all MuxClasses but one, or set `className`. Running gateways stay unchanged.";
+    ClassNotPermitted = 372, "The MuxClass of the object does not permit the object's namespace, or a part of its spec.", "Remove the field that the message names, choose another MuxClass by `className`, or ask an administrator to change `namespaces` or `permitted` of the MuxClass. WAN emulation and `network` also need the Pod Security level `privileged` (MT0388). Running gateways stay unchanged.";
 
     // 0380 and up: findings of `muxtunnel check` that do not concern a tunnel. The operator also
     // reports PodSecurityTooStrict.
@@ -165,7 +168,6 @@ codes! {
 
     // 04xx: WAN emulation.
     WanEmulated = 401, "All gateways emulate the requested path.", "No action is needed.";
-    WanDisabled = 402, "The spec requests WAN emulation, and this installation does not allow it.", "Upgrade the chart's release with `wanEmulation.enabled=true`. The Pod Security level of the tunnel's namespace must permit NET_ADMIN (MT0388).";
     WanPending = 403, "WAN emulation is starting.", "Wait. If WAN emulation does not start, read the log of the container `wan` in the gateway pods.";
     WanUnsupported = 404, "None of the requested mechanisms of WAN emulation (kernel netem, NFQUEUE) works on the node.", "Use nodes with `sch_netem`, or with `xt_NFQUEUE` and `nfnetlink_queue`. With `wanEmulation.backend: Auto`, one of the two mechanisms is enough. The message contains the error of each attempt.";
     WanDelayOff = 405, "The measured delay, loss or rate differs from the requested value.", "Check whether the container `wan` gets enough CPU time. The message contains the measured value.";

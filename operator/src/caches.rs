@@ -46,7 +46,7 @@ pub use targets::{Endpoints, Targets};
 
 /// How long reconciliations wait for the first lists of all kinds, from the first reconciliation. A
 /// list that the API server does not answer must not delay the other kinds.
-const FIRST_LISTS: Duration = Duration::from_secs(5);
+pub(crate) const FIRST_LISTS: Duration = Duration::from_secs(5);
 
 /// Why the state of an object is not known.
 #[derive(Debug, thiserror::Error)]
@@ -221,6 +221,15 @@ impl<K: Watched> Cache<K> {
             .collect()
     }
 
+    /// All objects that the watch has delivered.
+    ///
+    /// # Errors
+    /// [`NotKnown`] before the first list.
+    pub(crate) fn all(&self) -> Result<Vec<Arc<K>>, NotKnown> {
+        self.known()?;
+        Ok(self.watched.state())
+    }
+
     /// The store that kube's applier reads objects from.
     #[must_use]
     pub fn store(&self) -> Store<K> {
@@ -228,7 +237,7 @@ impl<K: Watched> Cache<K> {
     }
 
     /// Waits for the first list.
-    async fn first_list(&self) {
+    pub(crate) async fn first_list(&self) {
         // The watch may end without a list. The task that polls the watch handles this case.
         let _ended = self.watched.wait_until_ready().await;
     }

@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::HTTP_PORT;
 use muxtunnel_crds::Resources;
 
+use crate::class::Class;
 use crate::pods::{helper_resources, unprivileged};
-use crate::settings::Settings;
 
 /// Path of the token in every container of a benchmark.
 pub const TOKEN_FILE: &str = "/etc/muxbench/token";
@@ -46,23 +46,23 @@ pub fn token_volume(secret: String) -> Volume {
 
 /// The container of an agent.
 #[must_use]
-pub fn agent(settings: &Settings, resources: Option<&Resources>) -> Container {
+pub fn agent(class: &Class, resources: Option<&Resources>) -> Container {
     let args = vec!["agent".to_owned(), format!("--token-file={TOKEN_FILE}")];
-    container(settings, "agent", args, resources)
+    container(class, "agent", args, resources)
 }
 
 /// A container of muxbench with the resources `resources`.
 #[must_use]
 pub fn container(
-    settings: &Settings,
+    class: &Class,
     name: &str,
     args: Vec<String>,
     resources: Option<&Resources>,
 ) -> Container {
     Container {
         name: name.to_owned(),
-        image: Some(settings.bench_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(class.images.bench.clone()),
+        image_pull_policy: Some(class.pull_policy()),
         args: Some(args),
         ports: Some(vec![ContainerPort {
             name: Some("http".to_owned()),

@@ -50,6 +50,8 @@ use tracing::{Instrument, info_span};
 use crate::api_server::ApiServer;
 use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
 use crate::caches::{Cache, Cached, Caches, Cluster, Feeds, Targets};
+use crate::class::Class;
+use crate::classes::Classes;
 use crate::clock::{Clock, Now};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
@@ -98,6 +100,8 @@ pub struct Parts<G> {
     pub events: Events,
     /// The grants of other namespaces.
     pub grants: Grants,
+    /// The classes of objects.
+    pub classes: Classes,
     /// The API server's addresses.
     pub api_server: ApiServer,
     /// Queries gateways.
@@ -140,6 +144,7 @@ impl<G: observe::Gateways> Context<G> {
                 reader: cluster.reader(),
                 targets: parts.targets,
                 grants: parts.grants,
+                classes: parts.classes,
                 api_server: parts.api_server,
                 memory: memory.clone(),
                 watches: parts.watches,
@@ -174,6 +179,7 @@ pub async fn run<G: observe::Gateways>(
     let mut others = watches.others;
     others.push(context.prober.wakes());
     others.push(triggers::granted(&access.grants, &access.caches));
+    others.push(triggers::classed(&access.classes, &access.caches));
     let (routes, [tunnels, exits, rendezvous]) = Routes::new();
     let context = Arc::new(context);
     let shared = (&context, &leadership, &metrics);
@@ -281,8 +287,14 @@ async fn reconcile_in_span<G: observe::Gateways>(
         };
         object = found;
     }
+    let class = match dereference::class(&context.access, &object).await {
+        Ok(Some(class)) => Ok(class),
+        // Another operator serves the object.
+        Ok(None) => return Ok(Action::await_change()),
+        Err(hindrance) => Err(hindrance),
+    };
     let (holder, now) = (Holder::of(&object)?, context.clock.now());
-    let (outcome, state, stale) = pass(&object, &holder, context, now).await;
+    let (outcome, state, stale) = pass((&object, class), &holder, context, now).await;
     let is_told = match &outcome {
         // No status is written, because the verdicts need the answers of all gateways.
         Outcome::Awaited => false,
@@ -311,18 +323,18 @@ async fn reconcile_in_span<G: observe::Gateways>(
 /// Runs all steps for one object but the last. Returns the outcome, the state, and the paths of
 /// stale watches.
 async fn pass<G: observe::Gateways>(
-    object: &Object,
+    (object, class): (&Object, Result<Class, Hindrance>),
     holder: &Holder,
     context: &Context<G>,
     now: Now,
 ) -> (Outcome, validate::ValidatedState, Vec<String>) {
     let (access, outputs) = (&context.access, &context.outputs);
     let (caches, settings) = (&access.caches, &*access.settings);
-    let found = dereference::dereference(access, object, holder, now).await;
+    let found = dereference::dereference(access, (object, class), holder, now).await;
     let named = found.named;
-    let plan = match found.hindrance {
-        Some(hindrance) => Err(hindrance),
-        None => pure(|| validate::validate(object, &named, settings)),
+    let plan = match found.class {
+        Ok(class) => pure(|| validate::validate(object, &named, class)),
+        Err(hindrance) => Err(hindrance),
     };
     let peers = plan.as_ref().ok().map(|valid| valid.peers.clone());
     let time = now.seconds();
@@ -417,7 +429,9 @@ impl<G> Context<G> {
                 | Code::TargetNotPermitted
                 | Code::SysctlForbidden
                 | Code::SandboxFailed
-                | Code::WanDisabled
+                | Code::ClassNotFound
+                | Code::ClassAmbiguous
+                | Code::ClassNotPermitted
                 | Code::WanUnsupported
                 | Code::UnknownValue,
             ) => LONGEST_FOR_PERSONS,

@@ -91,7 +91,7 @@ pub fn environment(
     let mut gateways = BTreeMap::new();
     for protocol in &benchmark.protocols {
         let tunnel = tunnel::tunnel(benchmark, environment, *protocol);
-        gateways = self::gateways(settings, environment, &tunnel, &service)?;
+        gateways = self::gateways(settings, (benchmark, environment), &tunnel, &service)?;
         tunnels.push(tunnel);
     }
     let measured = |agent: &&Agent| benchmark.measures(agent.path);
@@ -103,7 +103,6 @@ pub fn environment(
             end,
         })?;
         agents.push(agents::deployment(
-            settings,
             benchmark,
             environment,
             *agent,
@@ -117,7 +116,7 @@ pub fn environment(
     }
     if let Some(protocol) = benchmark.network_protocol() {
         let network = tunnel::network(benchmark, environment, protocol);
-        self::gateways(settings, environment, &network, &service)?;
+        self::gateways(settings, (benchmark, environment), &network, &service)?;
         tunnels.push(network);
     }
     Ok(EnvironmentObjects {
@@ -131,7 +130,7 @@ pub fn environment(
 /// is derived from these pods, so it has the same sysctls and delay.
 fn gateways(
     settings: &Settings,
-    environment: &Environment,
+    (benchmark, environment): (&ValidatedBenchmark, &Environment),
     tunnel: &MuxTunnel,
     target: &Service,
 ) -> Result<BTreeMap<String, PodSpec>, BuildError> {
@@ -152,7 +151,8 @@ fn gateways(
         ..Dereferenced::default()
     };
     let tunnel = Object::from(Arc::new(tunnel));
-    let valid = match tunnel_controller::validate::validate(&tunnel, &named, settings) {
+    let class = benchmark.class.clone();
+    let valid = match tunnel_controller::validate::validate(&tunnel, &named, class) {
         Ok(valid) => valid,
         Err(Hindrance::Failed(error)) => return Err(failed(error)),
         Err(hindrance) => {

@@ -21,12 +21,13 @@ use super::{Context, reconcile};
 use crate::apply::Settled;
 use crate::backoff::Backoffs;
 use crate::caches::Cluster;
+use crate::classes::tests::known;
 use crate::clock::Clock;
 use crate::events::Events;
-use crate::settings::Settings;
 use crate::testing::FakeApi;
-use crate::testing::benchmark::{NAME, NAMESPACE, benchmark, settings};
+use crate::testing::benchmark::{NAME, NAMESPACE, benchmark, class, settings};
 use crate::testing::health::health;
+use crate::testing::tunnel::class_json;
 use crate::testing::watching::Watches;
 use crate::undecoded;
 
@@ -412,16 +413,16 @@ async fn a_delay_that_cannot_be_made_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_delay_in_an_installation_without_emulation_makes_no_environment() {
+async fn a_delay_that_the_class_does_not_permit_makes_no_environment() {
     let mut world = World::new(SPEC);
-    world.settings.wan_emulation = false;
+    world.class["spec"]["permitted"]["features"] = json!(["Network"]);
     world.reconcile().await;
     world.start_runner();
     world.reconcile().await;
     let Some(Offer::Unavailable(why)) = world.board().offer_of(0).cloned() else {
         panic!("nothing was offered");
     };
-    assert_eq!((why.status, why.code.as_str()), (Status::Refused, "MT0402"));
+    assert_eq!((why.status, why.code.as_str()), (Status::Refused, "MT0372"));
     assert_eq!(world.names("muxtunnels"), [""; 0]);
 }
 
@@ -460,7 +461,7 @@ async fn a_spec_that_cannot_be_run_is_refused_for_good() {
 struct World {
     cluster: FakeApi,
     runner: FakeRunner,
-    settings: Settings,
+    class: Value,
     key: [u8; 32],
     now: fn() -> Timestamp,
 }
@@ -473,7 +474,7 @@ impl World {
             &format!("muxbenchmarks/{NAME}"),
             serde_json::to_value(&benchmark).unwrap(),
         );
-        let matrix = super::validate::validate(&benchmark, &settings());
+        let matrix = super::validate::validate(&benchmark, Ok(class()));
         let runner = match matrix {
             Ok(_) => FakeRunner::new(&benchmark),
             Err(_) => FakeRunner::new(&crate::testing::benchmark::benchmark(SPEC)),
@@ -481,7 +482,7 @@ impl World {
         Self {
             cluster,
             runner,
-            settings: settings(),
+            class: class_json(),
             key: [1; 32],
             now: noon,
         }
@@ -505,7 +506,8 @@ impl World {
                 caches: watches.caches(),
                 settled: Settled::default(),
             },
-            settings: Arc::new(self.settings.clone()),
+            classes: known([self.class.clone()]).classes,
+            settings: Arc::new(settings()),
             runner: self.runner.clone(),
             key: OperatorKey::from(self.key),
             backoffs: Backoffs::default(),

@@ -34,8 +34,8 @@ pub enum Outcome {
     Ended(Summary),
     /// The benchmark ended before all cells were measured.
     Failed(Code, String),
-    /// This version of the operator cannot decode the object. The text is the decoder's error.
-    Undecoded(String),
+    /// The benchmark waits for another version of the operator, or for a class. It has not ended.
+    Blocked(Code, String),
 }
 
 /// The status could not be written.
@@ -47,8 +47,8 @@ pub struct UpdateStatusError(#[from] kube::Error);
 #[must_use]
 pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBenchmarkStatus {
     let old = benchmark.status.clone().unwrap_or_default();
-    if let Outcome::Undecoded(reason) = outcome {
-        return undecoded(old, reason, benchmark.metadata.generation, now);
+    if let Outcome::Blocked(code, detail) = outcome {
+        return blocked(old, (*code, detail), benchmark.metadata.generation, now);
     }
     let name = benchmark.name_any();
     let generation = benchmark.metadata.generation;
@@ -60,7 +60,7 @@ pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBen
             environment, cells, ..
         } => (*environment, *cells),
         Outcome::Ended(summary) => (None, Some(cells_of(summary))),
-        Outcome::Failed(..) | Outcome::Undecoded(_) => (None, None),
+        Outcome::Failed(..) | Outcome::Blocked(..) => (None, None),
     };
     let (best, worst) = match outcome {
         Outcome::Ended(summary) => (percent(&summary.best), percent(&summary.worst)),
@@ -80,18 +80,16 @@ pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBen
     }
 }
 
-/// The old status with the condition Ready. The benchmark has not ended: another version of the
-/// operator can continue it.
-fn undecoded(
+/// The old status with the condition Ready. The benchmark has not ended, and can continue.
+fn blocked(
     old: MuxBenchmarkStatus,
-    reason: &str,
+    (code, detail): (Code, &str),
     generation: Option<i64>,
     now: &Time,
 ) -> MuxBenchmarkStatus {
-    let detail = format!("the object cannot be decoded: {reason}");
     let verdicts = [
-        Verdict::no(condition::READY, Code::UnknownValue, detail.clone()),
-        stalled(Code::UnknownValue, detail),
+        Verdict::no(condition::READY, code, detail),
+        stalled(code, detail.to_owned()),
     ];
     let new = conditions(&verdicts, &old.conditions, generation, now);
     MuxBenchmarkStatus {
@@ -134,7 +132,7 @@ fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
             ended(code, &detail)
         }
         Outcome::Failed(code, detail) => ended(*code, detail),
-        Outcome::Undecoded(_) => Vec::new(),
+        Outcome::Blocked(..) => Vec::new(),
     }
 }
 

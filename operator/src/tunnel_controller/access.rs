@@ -13,6 +13,7 @@ use super::keyring::Keyring;
 use super::rollouts::Rollouts;
 use crate::api_server::ApiServer;
 use crate::caches::{Caches, Cluster, Targets};
+use crate::classes::Classes;
 use crate::grants::Grants;
 use crate::metrics::tunnels::Tunnels;
 use crate::reader::Reader;
@@ -29,6 +30,8 @@ pub struct Access {
     pub targets: Targets,
     /// The grants of other namespaces.
     pub grants: Grants,
+    /// The classes of objects.
+    pub classes: Classes,
     /// The API server's addresses.
     pub api_server: ApiServer,
     /// The operator's memory.
@@ -116,6 +119,7 @@ mod tests {
             ("Clock", Of::<Clock>::IS_DATA),
             ("Cluster", Of::<Cluster>::IS_DATA),
             ("Grants", Of::<Grants>::IS_DATA),
+            ("Classes", Of::<Classes>::IS_DATA),
             ("Reader", Of::<Reader>::IS_DATA),
             ("Targets", Of::<Targets>::IS_DATA),
             ("a reference to a Client", Of::<&Client>::IS_DATA),

@@ -114,7 +114,7 @@ pub(super) fn build_withdrawals(state: &ValidatedState) -> Built {
 /// [`BuildError`] if the gateway's check rejects the configuration.
 pub fn build(object: &ValidatedObject, settings: &Settings) -> Result<Resources, BuildError> {
     let mut resources = Resources {
-        probe_jobs: probe::jobs(object, settings),
+        probe_jobs: probe::jobs(object),
         is_held: probe::verdict(object) != probe::Verdict::Passed,
         services: service::all(object),
         ..Resources::default()
@@ -124,11 +124,11 @@ pub fn build(object: &ValidatedObject, settings: &Settings) -> Result<Resources,
             continue;
         };
         let config = config::config(object, end, gateway)?;
-        let deployment = deployment::build(object, end, gateway, &config, settings)?;
+        let deployment = deployment::build(object, end, gateway, &config)?;
         resources
             .service_accounts
             .push(service_account::build(object, end));
-        let (config_map, dropped) = config_map::build(object, end, &config, settings)?;
+        let (config_map, dropped) = config_map::build(object, end, &config)?;
         resources.config_maps.push(config_map);
         resources.dropped.extend(dropped);
         let policy = settings.network_policy.as_ref();

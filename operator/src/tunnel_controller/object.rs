@@ -228,6 +228,12 @@ impl Object {
         of_each!(self, object => object.status.as_ref().map_or(&[], |status| &status.public_keys))
     }
 
+    /// The `className` of the spec.
+    #[must_use]
+    pub fn class_name(&self) -> Option<&str> {
+        of_each!(self, object => object.spec.class_name.as_deref())
+    }
+
     /// Whether the operator only writes the status.
     #[must_use]
     pub fn is_paused(&self) -> bool {

@@ -4,6 +4,7 @@
 
 mod adoption;
 mod bench;
+mod classes;
 mod drift;
 mod faults;
 mod grants;
@@ -33,7 +34,7 @@ use serde_json::{Value, json};
 use crate::testing::FakeApi;
 use crate::testing::tunnel::{
     ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, NET_A, OPEN, RENDEZVOUS, SMALLEST,
-    object_json, settings, shop_json, tuned,
+    class_json, images, object_json, settings, shop_json, tuned,
 };
 
 /// The name of the children of an end of the tunnel `office`.

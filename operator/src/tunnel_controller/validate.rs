@@ -52,6 +52,7 @@ pub use streams::{Streams, UsersFile, ValidatedForward, ValidatedProxy};
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Member;
 
 use super::dereference::Dereferenced;
@@ -59,13 +60,16 @@ use super::end::End;
 use super::hindrance::Hindrance;
 use super::holder::Holder;
 use super::object::{Kind, Object};
-use crate::settings::Settings;
+use super::problem::Problem;
+use crate::class::Class;
 
 /// An object that can be built, with all defaults set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidatedObject {
     /// The object as the owner of its children.
     pub holder: Holder,
+    /// The class of the object.
+    pub class: Class,
     /// The gateways of each end that the object has.
     pub gateways: BTreeMap<End, ValidatedGateway>,
     /// The streams between clients and targets.
@@ -162,13 +166,17 @@ impl ValidatedObject {
 pub fn validate(
     object: &Object,
     named: &Dereferenced,
-    settings: &Settings,
+    class: Class,
 ) -> Result<Box<ValidatedObject>, Hindrance> {
     let holder = Holder::of(object)?;
-    if let Some(problem) = problem::problem(object, settings) {
+    if let Some(problem) = problem::problem(object) {
         return Err(Hindrance::Invalid(problem));
     }
-    let valid = valid(object, holder, named, settings);
+    if let Some(detail) = problem::not_permitted(object, &class) {
+        let code = Code::ClassNotPermitted;
+        return Err(Hindrance::Blocked(Problem { code, detail }));
+    }
+    let valid = valid(object, holder, named, class);
     valid.map(Box::new).map_err(Hindrance::Invalid)
 }
 
@@ -176,20 +184,21 @@ fn valid(
     object: &Object,
     holder: Holder,
     named: &Dereferenced,
-    settings: &Settings,
+    class: Class,
 ) -> Result<ValidatedObject, String> {
     let (streams, findings) = streams::resolved(object, &holder.namespace, named)?;
     let carrier = ValidatedCarrier::of(&object.carrier());
-    let certificates = ValidatedCertificates::of(object, &holder, settings);
+    let certificates = ValidatedCertificates::of(object, &holder, class.trust_domain());
     let peers = peers::judged(&named.credentials, object, &holder.namespace);
     let security = security::Source {
         object,
         holder: &holder,
+        class: &class,
         certificates: &certificates,
         credentials: &named.credentials,
     };
     let gateways = gateways::of(&security, &named.live)?;
-    let pods = ValidatedPods::of(object, named, &gateways, settings);
+    let pods = ValidatedPods::of(object, named, &gateways, &class);
     Ok(ValidatedObject {
         services: services::of(object, &holder, &gateways)?,
         connect: connect::of(object, &holder, &carrier)?,
@@ -198,6 +207,7 @@ fn valid(
         network: ValidatedNetwork::of(object, carrier.protocol, &peers)?,
         benchmark: OwningBenchmark::of(object),
         holder,
+        class,
         gateways,
         streams,
         carrier,

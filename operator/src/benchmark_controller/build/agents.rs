@@ -22,7 +22,6 @@ use crate::benchmark_controller::names::{self, Agent, agent_selector, environmen
 use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
 use crate::muxbench;
-use crate::settings::Settings;
 use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
 
 /// Grace period of an agent, which has nothing to drain.
@@ -31,7 +30,6 @@ const GRACE_SECONDS: i64 = 5;
 /// The Deployment of one agent. `gateway`: the pod template of the gateways at the agent's end.
 #[must_use]
 pub fn deployment(
-    settings: &Settings,
     benchmark: &ValidatedBenchmark,
     environment: &Environment,
     agent: Agent,
@@ -41,7 +39,7 @@ pub fn deployment(
     let labels = environment_labels(&benchmark.name, agent.component(), index);
     let mut spec = PodSpec {
         containers: vec![muxbench::agent(
-            settings,
+            &benchmark.class,
             benchmark.resources(BenchmarkContainerName::Agent),
         )],
         termination_grace_period_seconds: Some(GRACE_SECONDS),
@@ -49,10 +47,20 @@ pub fn deployment(
         tolerations: gateway.tolerations.clone(),
         affinity: gateway.affinity.clone(),
         priority_class_name: gateway.priority_class_name.clone(),
+        runtime_class_name: gateway.runtime_class_name.clone(),
+        scheduler_name: gateway.scheduler_name.clone(),
+        dns_policy: gateway.dns_policy.clone(),
+        dns_config: gateway.dns_config.clone(),
+        host_aliases: gateway.host_aliases.clone(),
         image_pull_secrets: gateway.image_pull_secrets.clone(),
         ..pod(benchmark)
     };
-    template::place(&mut spec, benchmark);
+    // The class is in the template of the gateway.
+    let mut asked = benchmark.template.spec.clone().unwrap_or_default();
+    if !asked.image_pull_secrets.is_empty() {
+        asked.image_pull_secrets = benchmark.class.pull_secrets(asked.image_pull_secrets);
+    }
+    template::place(&mut spec, asked);
     if agent.path == Path::Direct {
         like_a_gateway(&mut spec, gateway);
     }

@@ -37,6 +37,7 @@ pub fn tunnel(
     let can = protocol.can();
     let transport = asked.transport.filter(|_| protocol == Protocol::Native);
     let spec = MuxTunnelSpec {
+        class_name: benchmark.class_name.clone(),
         entry: benchmark.entry.clone(),
         exit: benchmark.exit.clone(),
         forwards: vec![

@@ -24,7 +24,6 @@ use super::volumes::{CONFIG_FOLDER, mounted};
 use super::{BuildError, End, config_map, metadata, network, selector, wan};
 use crate::muxbench;
 use crate::pods;
-use crate::settings::Settings;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
 use crate::tunnel_controller::validate::{SSH, ValidatedGateway, ValidatedObject, resources_of};
@@ -52,9 +51,8 @@ pub(super) fn build(
     end: End,
     gateway: &ValidatedGateway,
     config: &Config,
-    settings: &Settings,
 ) -> Result<Deployment, BuildError> {
-    let key = config_map::key(config, end, settings)?;
+    let key = config_map::key(object, end, config)?;
     let mut own_metadata = metadata(object, end);
     let asked = gateway.template.metadata.clone().unwrap_or_default();
     let annotations = asked.annotations;
@@ -84,7 +82,7 @@ pub(super) fn build(
                     annotations: (!annotations.is_empty()).then_some(annotations),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(object, end, gateway, (settings, key))),
+                spec: Some(pod(object, end, gateway, key)),
             },
             ..DeploymentSpec::default()
         }),
@@ -157,7 +155,7 @@ fn pod(
     object: &ValidatedObject,
     end: End,
     gateway: &ValidatedGateway,
-    (settings, key): (&Settings, String),
+    key: String,
 ) -> PodSpec {
     let own_labels = selector(object, end);
     let mounted = mounted(object, end, gateway, key);
@@ -166,10 +164,10 @@ fn pod(
     let token = object.benchmark.as_ref();
     let token = token.and_then(|benchmark| benchmark.agents_token.clone());
     let resources = resources_of(&gateway.template, ContainerName::Gateway);
-    let agent = token.as_ref().map(|_| muxbench::agent(settings, resources));
+    let agent = token.as_ref().map(|_| muxbench::agent(&object.class, resources));
     volumes.extend(token.map(muxbench::token_volume));
-    let gateway_container = container(object, gateway, settings, mounts);
-    let init_containers = init_containers(object, end, gateway, settings);
+    let gateway_container = container(object, gateway, mounts);
+    let init_containers = init_containers(object, end, gateway);
     let template = gateway.template.spec.clone().unwrap_or_default();
     let mut placed = placed(&gateway.template);
     if let Some(rollout) = avoided(object, end) {
@@ -204,7 +202,6 @@ fn init_containers(
     object: &ValidatedObject,
     end: End,
     gateway: &ValidatedGateway,
-    settings: &Settings,
 ) -> Vec<Container> {
     let with_resources = |(name, container)| Container {
         resources: Some(helper_resources(
@@ -216,10 +213,10 @@ fn init_containers(
         ..container
     };
     let network = object.network.as_ref();
-    let network = network.map(|asked| network::container(asked, end, settings));
+    let network = network.map(|asked| network::container(asked, end, &object.class));
     let network = network.map(|container| (ContainerName::Network, container));
     let wan = object.pods.wan.as_ref();
-    let wan = wan.map(|asked| (ContainerName::Wan, wan::container(asked, settings)));
+    let wan = wan.map(|asked| (ContainerName::Wan, wan::container(asked, &object.class)));
     let containers = network.into_iter().chain(wan);
     containers.map(with_resources).collect()
 }
@@ -335,7 +332,6 @@ fn seccomp() -> SeccompProfile {
 fn container(
     object: &ValidatedObject,
     gateway: &ValidatedGateway,
-    settings: &Settings,
     mounts: Vec<VolumeMount>,
 ) -> Container {
     let mut ports = vec![port("admin", ADMIN_PORT)];
@@ -349,8 +345,8 @@ fn container(
     ports.extend(gateway.ssh.as_ref().map(|ssh| port(SSH, ssh.port)));
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(settings.gateway_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(object.class.images.gateway.clone()),
+        image_pull_policy: Some(object.class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
         args: Some(vec![
             "run".to_owned(),

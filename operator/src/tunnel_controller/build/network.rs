@@ -12,7 +12,7 @@ use muxtunnel_gateway_config::{DEVICE_DEFAULT, Network};
 
 use super::End;
 use super::deployment::{COMMAND, UID};
-use crate::settings::Settings;
+use crate::class::Class;
 use crate::tunnel_controller::pods::NETWORK_CONTAINER;
 use crate::tunnel_controller::validate::ValidatedNetwork;
 
@@ -56,11 +56,11 @@ pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
 }
 
 /// The init container of the gateways of `end`.
-pub(super) fn container(network: &ValidatedNetwork, end: End, settings: &Settings) -> Container {
+pub(super) fn container(network: &ValidatedNetwork, end: End, class: &Class) -> Container {
     Container {
         name: NETWORK_CONTAINER.to_owned(),
-        image: Some(settings.gateway_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(class.images.gateway.clone()),
+        image_pull_policy: Some(class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
         args: Some(args(network, end)),
         security_context: Some(SecurityContext {

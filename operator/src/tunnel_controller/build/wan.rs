@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 use muxtunnel_crds::{Backend, Scope};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
-use crate::settings::Settings;
+use crate::class::Class;
 use crate::tunnel_controller::validate::ValidatedWan;
 
 /// Name of the container.
@@ -25,12 +25,12 @@ const RUN_VOLUME: &str = "wan-run";
 /// kubelet probes once per second.
 const STARTUP_SECONDS: i32 = 60;
 
-pub(super) fn container(wan: &ValidatedWan, settings: &Settings) -> Container {
+pub(super) fn container(wan: &ValidatedWan, class: &Class) -> Container {
     let sidecar = wan.backend != Backend::Netem;
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(settings.netem_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(class.images.wan.clone()),
+        image_pull_policy: Some(class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
         args: Some(args(wan)),
         restart_policy: sidecar.then(|| "Always".to_owned()),

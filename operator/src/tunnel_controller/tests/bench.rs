@@ -11,6 +11,7 @@ use super::*;
 use crate::api_server::ApiServer;
 use crate::apply::Settled;
 use crate::caches::{Cached, Cluster, Targets};
+use crate::classes::tests::{Known, known as known_classes};
 use crate::clock::{Clock, date};
 use crate::events::Events;
 use crate::grants::Grants;
@@ -47,6 +48,7 @@ pub(super) struct Bench {
     pub(super) watches: RefCell<Watches>,
     pub(super) context: Arc<Context<Healthy>>,
     pub(super) grants: Grants,
+    pub(super) classes: RefCell<Known>,
     pub(super) clock: Clock,
     kind: Kind,
 }
@@ -59,7 +61,7 @@ pub(super) fn clock(seconds: impl Fn() -> i64 + Send + Sync + 'static) -> Clock 
 /// A process of the operator that starts with empty caches.
 fn operator(
     api: &FakeApi,
-    grants: &Grants,
+    (grants, classes): (&Grants, &RefCell<Known>),
     clock: &Clock,
 ) -> (RefCell<Watches>, Arc<Context<Healthy>>) {
     let (watches, client) = (Watches::new(), api.client());
@@ -76,6 +78,7 @@ fn operator(
         settings: Arc::new(settings()),
         events: Events::new(client, clock.clone()),
         grants: grants.clone(),
+        classes: classes.borrow().classes.clone(),
         api_server: ApiServer::default(),
         gateways: Healthy(api.clone()),
         figures: Tunnels::default(),
@@ -111,12 +114,14 @@ impl Bench {
     }
 
     fn on(api: FakeApi, grants: Grants, clock: Clock, kind: Kind) -> Self {
-        let (watches, context) = operator(&api, &grants, &clock);
+        let classes = RefCell::new(known_classes([class_json()]));
+        let (watches, context) = operator(&api, (&grants, &classes), &clock);
         Self {
             api,
             watches,
             context,
             grants,
+            classes,
             clock,
             kind,
         }
@@ -125,7 +130,7 @@ impl Bench {
     /// Starts another process of the operator with empty caches. All requests succeed again.
     pub(super) fn restart(&mut self) {
         self.api.heal();
-        (self.watches, self.context) = operator(&self.api, &self.grants, &self.clock);
+        (self.watches, self.context) = operator(&self.api, (&self.grants, &self.classes), &self.clock);
     }
 
     /// The path of the object.
@@ -159,6 +164,13 @@ impl Bench {
                 old["paused"] = paused;
             }
         });
+    }
+
+    /// Changes the spec of the class.
+    pub(super) fn classify(&self, change: impl FnOnce(&mut Value)) {
+        let mut class = class_json();
+        change(&mut class["spec"]);
+        self.classes.borrow_mut().put(class);
     }
 
     pub(super) fn pause(&self, paused: bool) {

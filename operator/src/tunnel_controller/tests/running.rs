@@ -1,7 +1,7 @@
 //! Tests the whole controller against the API server in memory, including its watches and its
 //! leader election.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -13,6 +13,7 @@ use super::*;
 use crate::api_server::ApiServer;
 use crate::apply::Settled;
 use crate::caches::{Cluster, Feeds, Targets};
+use crate::classes::tests::{Known, known as known_classes};
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::grants::tests::known;
@@ -32,6 +33,7 @@ pub(super) struct Process {
     pub(super) leadership: Leadership,
     pub(super) metrics: Metrics,
     pub(super) clock: Arc<WatchClock>,
+    pub(super) classes: Mutex<Known>,
 }
 
 impl Process {
@@ -78,12 +80,14 @@ impl Process {
             caches,
             settled: Settled::default(),
         };
+        let classes = known_classes([class_json()]);
         let context = Context::new(Parts {
             cluster,
             targets,
             settings: Arc::new(settings()),
             events: Events::new(client, Clock::system()),
             grants: known([]),
+            classes: classes.classes.clone(),
             api_server: ApiServer::default(),
             gateways,
             figures: metrics.tunnels.clone(),
@@ -98,6 +102,7 @@ impl Process {
             leadership,
             metrics,
             clock,
+            classes: Mutex::new(classes),
         }
     }
 

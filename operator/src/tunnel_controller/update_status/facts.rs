@@ -35,6 +35,7 @@ pub fn facts(
     seen: &Seen,
     certified: &Certified,
 ) -> Status {
+    let class_name = Some(object.class.name.clone());
     let keys = credentials::keys(object, &certified.keys, seen);
     let mut newest_first: Vec<_> = keys.iter().collect();
     newest_first.sort_by_key(|key| std::cmp::Reverse(key.generation));
@@ -50,6 +51,7 @@ pub fn facts(
         Kind::Tunnel => {
             let is_elsewhere = !object.has(End::Exit);
             Status::Tunnel(MuxTunnelStatus {
+                class_name,
                 public_keys,
                 keys,
                 entry: gateways(End::Entry),
@@ -67,6 +69,7 @@ pub fn facts(
         Kind::Exit => {
             let gateways = gateways(End::Exit).unwrap_or_default();
             Status::Exit(MuxExitStatus {
+                class_name,
                 public_keys,
                 keys,
                 replicas: gateways.replicas,
@@ -82,6 +85,7 @@ pub fn facts(
             })
         }
         Kind::Rendezvous => Status::Rendezvous(MuxRendezvousStatus {
+            class_name,
             public_keys,
             keys,
             endpoints: endpoints(End::Rendezvous),

@@ -93,7 +93,6 @@ fn is_obstacle(part: &Verdict) -> bool {
                     | Code::SysctlProbing
                     | Code::SysctlProbeFailed
                     | Code::PodSecurityTooStrict
-                    | Code::WanDisabled
                     | Code::WanUnsupported
                     | Code::InterfaceFailed
             ),

@@ -118,7 +118,9 @@ pub(super) fn of(
 
 fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGateway, String> {
     let object = source.object;
-    let asked = asked(object, end);
+    let mut asked = asked(object, end);
+    let template = source.class.template(&asked.template.unwrap_or_default());
+    asked.template = Some(template.clone());
     check_autoscaling(&asked, end)?;
     // Only one gateway knows all registrations at a rendezvous. The packets of a network need exactly
     // one gateway at each end.
@@ -150,7 +152,7 @@ fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGatewa
     Ok(ValidatedGateway {
         replicas,
         drain_seconds: asked.drain_seconds.unwrap_or(defaults::DRAIN_SECONDS),
-        template: asked.template.unwrap_or_default(),
+        template,
         security: source.security(end)?,
         carrier_port,
         carriers: carriers.map(|carriers| carriers.unwrap_or(CARRIERS_DEFAULT)),

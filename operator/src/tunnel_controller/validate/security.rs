@@ -3,6 +3,7 @@
 use muxtunnel_crds::SecurityMode;
 
 use super::ValidatedCertificates;
+use crate::class::Class;
 use crate::tunnel_controller::dereference::Credentials;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::holder::Holder;
@@ -49,6 +50,7 @@ impl ValidatedSecurity {
 pub(super) struct Source<'a> {
     pub(super) object: &'a Object,
     pub(super) holder: &'a Holder,
+    pub(super) class: &'a Class,
     /// The source of the certificates.
     pub(super) certificates: &'a ValidatedCertificates,
     pub(super) credentials: &'a Credentials,

@@ -168,7 +168,7 @@ fn the_rules_are_the_exits() {
 
 #[test]
 fn a_missing_service_is_named_and_its_forward_stays() {
-    let tunnel = valid_with(SMALLEST, &Dereferenced::default(), &settings());
+    let tunnel = valid_with(SMALLEST, &Dereferenced::default(), class());
     assert_eq!(
         unresolved(&tunnel),
         ["forward web: Service shop does not exist"]

@@ -109,7 +109,7 @@ fn pods(object: &Value) -> Result<Vec<(String, Value)>, String> {
 
 fn resources(object: &Value) -> Result<Resources, String> {
     let decoded = try_decoded(object.clone()).map_err(|error| error.to_string())?;
-    match validate(&decoded, &shop(), &settings()) {
+    match validate(&decoded, &shop(), class()) {
         Ok(mut valid) => {
             // The gateways' Deployments are built only after their sysctls have passed.
             let passed = |job: &Job| SeenProbe {
@@ -126,6 +126,7 @@ fn resources(object: &Value) -> Result<Resources, String> {
             try_built(&valid)
         }
         Err(Hindrance::Invalid(problem)) => Err(problem),
+        Err(Hindrance::Blocked(problem)) => Err(problem.detail),
         Err(hindrance) => panic!("{hindrance:?}"),
     }
 }
@@ -353,18 +354,16 @@ fn with_key((spec, path): (&str, &str), field: &str, key: &str) -> Value {
     object
 }
 
-/// Asserts that the object is refused with a sentence that names the key and the chart's value.
+/// Asserts that the object is refused with a sentence that names the key and the class.
 fn assert_key_is_refused(place: (&str, &str), field: &str, key: &str) {
     let object = try_decoded(with_key(place, field, key)).unwrap();
-    match validate(&object, &shop(), &settings()) {
-        Err(Hindrance::Invalid(problem)) => {
-            let sentence =
-                format!("template.metadata.{field} {key}: the installation does not permit");
-            assert!(problem.contains(&sentence), "{problem}");
-            assert!(
-                problem.contains(&format!("podMetadata.{field}")),
-                "{problem}"
+    match validate(&object, &shop(), class()) {
+        Err(Hindrance::Blocked(problem)) => {
+            assert_eq!(problem.code, Code::ClassNotPermitted);
+            let sentence = format!(
+                "template.metadata.{field} {key}: permitted.podMetadataKeys of MuxClass muxtunnel does not have this key"
             );
+            assert_eq!(problem.detail, sentence);
         }
         _ => panic!("{}: {field}: {key} is taken", place.1),
     }
@@ -373,7 +372,7 @@ fn assert_key_is_refused(place: (&str, &str), field: &str, key: &str) {
 /// Labels and annotations can make other controllers add images, volumes and networks to pods. Each
 /// controller has its own keys.
 #[test]
-fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() {
+fn no_label_or_annotation_that_the_class_does_not_permit_reaches_a_pod() {
     let refused = [
         "config.linkerd.io/proxy-image",
         "container.apparmor.security.beta.kubernetes.io/muxgate",
@@ -415,8 +414,6 @@ fn a_label_that_another_service_may_select_reaches_no_pod() {
             "teams",
             "app.kubernetes.io/name",
             "app.kubernetes.io/part-of",
-            "prometheus.io/scrape",
-            "karpenter.sh/do-not-disrupt",
             "example.com/team",
         ] {
             assert_key_is_refused(place, "labels", key);

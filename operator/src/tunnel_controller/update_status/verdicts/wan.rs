@@ -16,9 +16,6 @@ const RTT_PART_MIN: f64 = 0.97;
 /// `None`: the spec requests no emulation.
 pub(super) fn wan_emulated(object: &ValidatedObject, seen: &Seen) -> Option<Verdict> {
     let no = |code, detail| Some(Verdict::no(condition::WAN_EMULATED, code, detail));
-    if object.pods.wan_disabled {
-        return no(Code::WanDisabled, String::new());
-    }
     let wan = object.pods.wan.as_ref()?;
     let refused = seen.pods.iter().find_map(|pod| match &pod.wan {
         Wan::Refused(problem) => Some(problem),
