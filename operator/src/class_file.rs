@@ -122,7 +122,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::FakeApi;
+    use crate::testing::{FakeApi, Trouble};
 
     const CLASS: &str = "muxclasses/muxtunnel";
 
@@ -160,7 +160,7 @@ mod tests {
     async fn the_leader_applies_the_class_until_it_exists_and_again_if_it_is_deleted() {
         let (api, class) = (FakeApi::default(), ClassFile::read(file().path()).unwrap());
         // As long as the definition is missing.
-        api.deny("muxclasses", 404);
+        api.trouble("muxclasses", Some(Trouble::Status(404)));
         tokio::spawn(class.keep_applied(api.client(), Leadership::always()));
         let writes = || {
             api.requests()
@@ -170,7 +170,7 @@ mod tests {
         };
         until(|| writes() >= 3).await;
         assert_eq!(api.get(CLASS), None);
-        api.permit("muxclasses");
+        api.trouble("muxclasses", None);
         until(|| api.get(CLASS).is_some()).await;
         api.remove(CLASS);
         until(|| api.get(CLASS).is_some()).await;
