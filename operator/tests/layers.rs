@@ -12,6 +12,7 @@ use muxtunnel_testkit::layers::{Absent, Layers};
 /// tunnels, so both others are above it.
 const LAYERS: [&[&str]; 7] = [
     &[
+        "class",
         "clock",
         "conditions",
         "failure",
@@ -31,6 +32,7 @@ const LAYERS: [&[&str]; 7] = [
         "caches",
         "certificates",
         "class_file",
+        "classes",
         "events",
         "grants",
         "leader",

@@ -130,7 +130,8 @@ impl Bench {
     /// Starts another process of the operator with empty caches. All requests succeed again.
     pub(super) fn restart(&mut self) {
         self.api.heal();
-        (self.watches, self.context) = operator(&self.api, (&self.grants, &self.classes), &self.clock);
+        (self.watches, self.context) =
+            operator(&self.api, (&self.grants, &self.classes), &self.clock);
     }
 
     /// The path of the object.
