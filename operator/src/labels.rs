@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 pub use muxtunnel_contract::labels::{COMPONENT, OWNER_KIND, OWNER_NAME};
-use muxtunnel_contract::labels::{MANAGED_BY, NAME};
+use muxtunnel_contract::labels::{MANAGED_BY, NAME, VERSION};
 
 /// The component of a benchmark's runner.
 pub const RUNNER: &str = "runner";
@@ -21,6 +21,13 @@ pub fn child(kind: &str, name: &str, component: &str) -> BTreeMap<String, String
     let mut labels = selector(kind, name, component);
     let product = [(NAME, PRODUCT), (MANAGED_BY, MANAGER)];
     labels.extend(product.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    labels
+}
+
+/// `labels` with the version of the operator that wrote the object.
+#[must_use]
+pub fn versioned(mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    labels.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     labels
 }
 

@@ -4,7 +4,7 @@
 //! Each controller is a pipeline with one file per step: dereference -> validate -> build -> apply
 //! -> observe -> publish -> update_status. Validate and build are pure. Only the steps that write
 //! get a client. This level contains the shared modules of the controllers: [`api_server`],
-//! [`apply`], [`backoff`], [`caches`], [`certificates`], [`class`], [`classes`], [`clock`], [`conditions`], [`events`],
+//! [`apply`], [`backoff`], [`caches`], [`certificates`], [`class`], [`class_file`], [`classes`], [`clock`], [`conditions`], [`events`],
 //! [`failure`], [`grants`], [`watches`], [`health`], [`key_pair`], [`labels`], [`leader`], [`metrics`],
 //! [`observer`], [`pods`], [`quantity`], [`reader`], [`settings`], [`undecoded`], [`upgrades`]. Start reading at
 //! [`tunnel_controller`], then [`peer_controller`] and [`benchmark_controller`].
@@ -21,6 +21,7 @@ pub mod caches;
 pub mod certificates;
 pub mod class;
 pub mod class_controller;
+pub mod class_file;
 pub mod classes;
 pub mod cli;
 pub mod clock;

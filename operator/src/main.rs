@@ -13,6 +13,7 @@ use muxtunnel_operator::api_server::ApiServer;
 use muxtunnel_operator::apply::Settled;
 use muxtunnel_operator::caches::{Cluster, Feeds, Targets};
 use muxtunnel_operator::class_controller::{self, Planner};
+use muxtunnel_operator::class_file::ClassFile;
 use muxtunnel_operator::classes::Classes;
 use muxtunnel_operator::cli::{Cli, Command, RunArgs};
 use muxtunnel_operator::clock::Clock;
@@ -54,6 +55,8 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let (leadership, watched) = (elector.leadership(), Arc::new(WatchClock::default()));
     let metrics = Metrics::new(leadership.clone(), watched.clone());
     let client = client(config, &leadership, &watched, &metrics)?;
+    let class_file = args.class_file.as_deref();
+    let class_file = class_file.map(ClassFile::read).transpose()?;
     let (scopes, health_listen) = (scopes(args.watch_namespaces.clone()), args.health_listen);
     let served = (args.controller_name.clone(), images(&args));
     let settings = Arc::new(settings(args));
@@ -76,6 +79,10 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         clock,
     };
     let mut controllers = operator.controllers(scopes);
+    if let Some(file) = class_file {
+        let (client, leadership) = (operator.client.clone(), operator.leadership.clone());
+        controllers.push(file.keep_applied(client, leadership).boxed_local());
+    }
     controllers.push(watch_grants.boxed_local());
     controllers.push(watch_classes.boxed_local());
     controllers.push(follow_api_server.boxed_local());

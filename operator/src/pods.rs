@@ -148,7 +148,8 @@ pub fn seccomp() -> SeccompProfile {
     }
 }
 
-/// User and group of the images. Nodes have no account with this ID.
+/// The user of the gateways that own an interface for IP packets, which is the user of the images.
+/// Other pods have no user of their own: a cluster may give each namespace a range of users.
 pub const UID: i64 = 65532;
 
 /// The security context of a pod with unprivileged containers.
@@ -156,8 +157,6 @@ pub const UID: i64 = 65532;
 pub fn pod_security() -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
-        run_as_user: Some(UID),
-        run_as_group: Some(UID),
         seccomp_profile: Some(seccomp()),
         ..PodSecurityContext::default()
     }

@@ -179,10 +179,17 @@ fn named(object: &ValidatedObject, name: String, component: &str) -> ObjectMeta 
     ObjectMeta {
         name: Some(name),
         namespace: Some(holder.namespace.clone()),
-        labels: Some(labels::child(holder.kind.name(), &holder.name, component)),
+        labels: Some(labels::versioned(pod_labels(object, component))),
         owner_references: Some(vec![holder.owner.clone()]),
         ..ObjectMeta::default()
     }
+}
+
+/// The labels of the pods of this component. The version is not one of them: an upgrade of the
+/// operator alone must not roll out the pods.
+fn pod_labels(object: &ValidatedObject, component: &str) -> BTreeMap<String, String> {
+    let (kind, name) = object.holder.labelled();
+    labels::child(kind, name, component)
 }
 
 /// The labels that select the pods of `end`.

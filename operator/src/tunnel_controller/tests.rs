@@ -9,6 +9,7 @@ mod drift;
 mod faults;
 mod grants;
 mod handover;
+mod health;
 mod interruptions;
 mod keys;
 mod kinds;

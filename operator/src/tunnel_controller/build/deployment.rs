@@ -56,7 +56,7 @@ pub(super) fn build(
     let asked = gateway.template.metadata.clone().unwrap_or_default();
     let annotations = asked.annotations;
     let mut pod_labels = asked.labels;
-    pod_labels.extend(own_metadata.labels.clone().into_iter().flatten());
+    pod_labels.extend(super::pod_labels(object, end.component()));
     own_metadata.annotations = Some(own_annotations(object, end));
     Ok(Deployment {
         metadata: own_metadata,
@@ -175,7 +175,6 @@ fn pod(object: &ValidatedObject, end: End, gateway: &ValidatedGateway, key: Stri
     let own_labels = selector(object, end);
     let mounted = mounted(object, end, gateway, key);
     let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted.into_iter().unzip();
-    let reads_secrets = !object.secrets(end).is_empty();
     volumes.extend(object.pods.wan.as_ref().map(|_| wan::volume()));
     let token = object.benchmark.as_ref();
     let token = token.and_then(|benchmark| benchmark.agents_token.clone());
@@ -198,7 +197,10 @@ fn pod(object: &ValidatedObject, end: End, gateway: &ValidatedGateway, key: Stri
         termination_grace_period_seconds: Some(
             i64::from(gateway.drain_seconds) + LAST_WORDS_SECONDS,
         ),
-        security_context: Some(pod_security(object.pods.sysctls(), reads_secrets)),
+        security_context: Some(pod_security(
+            object.pods.sysctls(),
+            object.network.as_ref().map(|_| UID),
+        )),
         init_containers: some(&init_containers),
         containers: [gateway_container].into_iter().chain(agent).collect(),
         volumes: Some(volumes),
@@ -311,12 +313,13 @@ fn some<T: Clone>(items: &[T]) -> Option<Vec<T>> {
     (!items.is_empty()).then(|| items.to_vec())
 }
 
+/// `user`: `None` for the user of the image, which the cluster may replace.
 pub(super) fn pod_security(
     sysctls: BTreeMap<String, String>,
-    reads_secrets: bool,
+    user: Option<i64>,
 ) -> PodSecurityContext {
     PodSecurityContext {
-        fs_group: reads_secrets.then_some(UID),
+        run_as_user: user,
         sysctls: Some(
             sysctls
                 .into_iter()

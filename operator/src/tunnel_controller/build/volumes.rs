@@ -20,8 +20,6 @@ const CONFIG_VOLUME: &str = "config";
 const KEYS_VOLUME: &str = "keys";
 const SSH_VOLUME: &str = "ssh";
 const USERS_VOLUME: &str = "users";
-/// Mode of files from Secrets: readable only by the pod's group.
-const SECRET_MODE: i32 = 0o440;
 
 /// The volumes of the gateway's container, with their mount points. `key` is the key of the gateway's
 /// configuration in the end's ConfigMap.
@@ -103,7 +101,7 @@ fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
             Some(Volume {
                 name: KEYS_VOLUME.to_owned(),
                 projected: Some(ProjectedVolumeSource {
-                    default_mode: Some(SECRET_MODE),
+                    default_mode: None,
                     sources: Some(own.iter().map(source).collect()),
                 }),
                 ..Volume::default()
@@ -112,13 +110,14 @@ fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
     }
 }
 
-/// The Secret is mounted as a directory, so that its changes reach running gateways.
+/// The Secret is mounted as a directory, so that its changes reach running gateways. As in the other
+/// volumes, the files have the default mode: every user of the container can read them, because the
+/// cluster may choose the user.
 fn secret_volume(name: &str, secret: &str) -> Volume {
     Volume {
         name: name.to_owned(),
         secret: Some(SecretVolumeSource {
             secret_name: Some(secret.to_owned()),
-            default_mode: Some(SECRET_MODE),
             ..SecretVolumeSource::default()
         }),
         ..Volume::default()
@@ -132,7 +131,7 @@ fn users_volume(object: &ValidatedObject, end: End) -> Option<Volume> {
     (!users.is_empty()).then(|| Volume {
         name: USERS_VOLUME.to_owned(),
         projected: Some(ProjectedVolumeSource {
-            default_mode: Some(SECRET_MODE),
+            default_mode: None,
             sources: Some(users.into_iter().map(users_source).collect()),
         }),
         ..Volume::default()
