@@ -159,9 +159,9 @@ pub struct MuxPeerStatus {
     /// Carriers of the peer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<i32>,
-    /// The generation of the exit's key on the peer's last carrier. While the number is not the newest
-    /// generation, the entry does not list the newest key of the exit. If the exit's gateways differ,
-    /// the lowest number. Absent: an own Secret, or not known.
+    /// The generation of the exit's key on the peer's last carrier. A peer with an older number still
+    /// needs the older key. If the exit's gateways differ, the lowest number. Absent: an own Secret, or
+    /// not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_key_generation: Option<i32>,
     /// When the peer last had a carrier. The operator writes the time when Connected changes, and
