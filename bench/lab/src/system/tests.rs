@@ -54,8 +54,11 @@ fn the_gateways_forward_all_servers_with_the_limits_of_the_scenario() {
         serde_json::from_str(&std::fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
     };
     let (exit, entry) = (read("muxgate-exit.yaml"), read("muxgate-entry.yaml"));
-    assert_eq!(exit["listen"], entry["connect"]);
-    assert_eq!(exit["allow"][1], "10.70.3.2:5002");
+    assert_eq!(exit["listen"], entry["connect"][0]["address"]);
+    assert_eq!(
+        exit["allow"][1],
+        serde_json::json!({"cidr": "10.70.3.2/32", "port": 5002})
+    );
     assert_eq!(entry["forwards"][1]["listen"], "10.70.1.2:6002");
     assert_eq!(entry["memory"]["receive"], "67108864");
     assert_eq!(exit["memory"]["retain"], "16777216");
@@ -71,7 +74,10 @@ fn with_reverse_forwards_the_targets_side_dials_the_carriers() {
     let (exit, entry) = (read("muxgate-exit.yaml"), read("muxgate-entry.yaml"));
     assert_eq!(exit["listen"], "10.70.2.1:6100");
     assert_eq!(exit["allowListen"][1], "10.70.1.2:6002");
-    assert_eq!(entry["forwards"][1]["direction"], "ExitToEntry");
+    assert_eq!(
+        entry["reverseForwards"][1]["targets"][0],
+        serde_json::json!({"host": "10.70.3.2", "port": 5002})
+    );
 }
 
 #[test]
