@@ -98,9 +98,9 @@ pub struct MuxPeerStatus {
     pub conditions: Vec<Condition>,
     /// Carriers of the peer.
     pub carriers: Option<i32>,
-    /// The generation of the exit's key on the peer's last carrier. While the number is not the newest
-    /// generation, the entry does not list the newest key of the exit. If the exit's gateways differ,
-    /// the lowest number. Absent: an own Secret, or not known.
+    /// The generation of the exit's key on the peer's last carrier. A peer with an older number still
+    /// needs the older key. If the exit's gateways differ, the lowest number. Absent: an own Secret, or
+    /// not known.
     pub exit_key_generation: Option<i32>,
     /// When the peer last had a carrier. The operator writes the time when Connected changes, and
     /// once a day while the peer is connected.

@@ -308,6 +308,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_happened_once_is_an_event_of_its_own_with_a_bounded_text() {
+        let api = FakeApi::default();
+        let events = Events::new(api.client(), Clock::system());
+        let happened = Happened {
+            action: "RefuseKey".to_owned(),
+            reason: Code::KeyUnknown.reason(),
+            note: "x".repeat(2000),
+        };
+        for _ in 0..2 {
+            let object = ObjectReference::default();
+            events.publish_once(&object, &happened).await;
+        }
+        let writes = api.take_requests();
+        let methods: Vec<_> = writes.iter().map(|write| write.method.as_str()).collect();
+        assert_eq!(methods, ["POST", "POST"]);
+        let body = &writes[0].body;
+        assert_eq!(
+            (&body["reason"], &body["type"]),
+            (&json!("KeyUnknown"), &json!("Warning"))
+        );
+        assert_eq!(body["note"].as_str().unwrap().len(), NOTE_LENGTH_MAX);
+    }
+
+    #[tokio::test]
     async fn an_event_that_was_removed_is_made_again() {
         let api = FakeApi::default();
         let events = Events::new(api.client(), Clock::system());

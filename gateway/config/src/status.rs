@@ -4,6 +4,7 @@
 //! and the carriers. People read the document for diagnosis.
 
 mod connect;
+mod peers;
 mod rendezvous;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use serde_with_macros::skip_serializing_none;
 
 use crate::{Protocol, Role};
 pub use connect::Connect;
+pub use peers::{Peer, UnknownKeys};
 pub use rendezvous::Rendezvous;
 
 /// The state of one gateway.
@@ -125,42 +127,6 @@ pub struct Assigned {
     /// Search domains of the exit's side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns_domains: Vec<String>,
-}
-
-/// An accepted peer.
-#[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Peer {
-    /// The name of the peer. Absent: rules name the peer by its key.
-    pub name: Option<String>,
-    /// The public keys of the peer.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub public_keys: Vec<String>,
-    /// The names in the peer's certificate.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub certificate_names: Vec<String>,
-    /// Whether the peer is refused.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub suspend: bool,
-    /// The time from which the peer is refused (RFC 3339).
-    pub expiration_time: Option<String>,
-    /// Number of carriers that are up and proved this peer.
-    #[serde(default)]
-    pub carriers: u32,
-    /// Exit: the public key of this gateway that the newest carrier in `carriers` has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub presented_key: Option<String>,
-}
-
-/// Connections that were refused because no list has their key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct UnknownKeys {
-    /// Number of connections since the start.
-    pub count: u64,
-    /// The last key. The peer has perhaps not proved that it has the private key.
-    pub last: String,
 }
 
 /// A gateway's own certificate.

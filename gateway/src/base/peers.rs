@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{self as config, status};
+use muxtunnel_gateway_config::{Config, GatewayKey, Role, status};
 use parking_lot::Mutex;
 
 use crate::base::counters::StreamCounters;
@@ -22,14 +22,29 @@ pub(crate) struct Peer {
     limiter: Arc<Limiter>,
 }
 
-/// The listed peers by their identity.
+/// The listed peers by their identity, and the keys that no list has.
 #[derive(Debug, Default)]
-pub(crate) struct Peers(Mutex<BTreeMap<String, Arc<Peer>>>);
+pub(crate) struct Peers {
+    listed: Mutex<BTreeMap<String, Arc<Peer>>>,
+    /// The number of connections with an unknown key since the start, and the last of these keys.
+    unknown: Mutex<Option<(u64, GatewayKey)>>,
+}
 
 impl Peers {
-    /// Sets the peers and their limits, also for open streams.
-    pub(crate) fn set(&self, listed: &[config::Peer]) {
-        let mut peers = self.0.lock();
+    /// The peers in `config`, if its gateway is an exit.
+    pub(crate) fn of(config: &Config) -> Self {
+        let peers = Self::default();
+        peers.set(config);
+        peers
+    }
+
+    /// Sets the peers in `config` and their limits, also for open streams.
+    pub(crate) fn set(&self, config: &Config) {
+        let listed = match config.role {
+            Role::Exit => config.security.peers(),
+            Role::Entry | Role::Rendezvous => &[],
+        };
+        let mut peers = self.listed.lock();
         let mut known = std::mem::take(&mut *peers);
         peers.extend(listed.iter().filter_map(|listed| {
             let identity = listed.only_identity()?;
@@ -75,22 +90,37 @@ impl Peers {
 
     /// The counters of each peer.
     pub(crate) fn streams(&self) -> Vec<(String, status::Streams)> {
-        let peers = self.0.lock();
+        let peers = self.listed.lock();
         let streams = peers.iter();
         streams
             .map(|(identity, peer)| (identity.clone(), peer.streams.status()))
             .collect()
     }
 
+    /// Counts a connection whose peer presented `key`, which no list of this gateway has.
+    pub(crate) fn count_unknown_key(&self, key: GatewayKey) {
+        let mut unknown = self.unknown.lock();
+        let count = unknown.map_or(0, |(count, _)| count);
+        *unknown = Some((count.saturating_add(1), key));
+    }
+
+    /// The unknown keys.
+    pub(crate) fn unknown_keys(&self) -> Option<status::UnknownKeys> {
+        self.unknown
+            .lock()
+            .map(|(count, last)| status::UnknownKeys {
+                count,
+                last: last.to_string(),
+            })
+    }
+
     fn get(&self, identity: Option<&str>) -> Option<Arc<Peer>> {
-        self.0.lock().get(identity?).cloned()
+        self.listed.lock().get(identity?).cloned()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use muxtunnel_gateway_config::Config;
-
     use super::*;
 
     fn set(peers: &Peers, limits: &str) {
@@ -98,8 +128,7 @@ mod tests {
             "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: Certificates, certificate: /c, key: /k, ca: /a, \
              peers: [{{name: near, certificateNames: [a, b], limits: {{{limits}}}}}, other]}}\n"
         );
-        let config = Config::from_yaml(&file).unwrap();
-        peers.set(config.security.peers());
+        peers.set(&Config::from_yaml(&file).unwrap());
     }
 
     #[test]
@@ -139,7 +168,8 @@ mod tests {
         drop(place);
         let code = peers.admit(Some("near"), now).unwrap_err();
         assert_eq!(code, Code::PeerOpenLimit);
-        peers.set(&[]);
+        let none = "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {mode: None}\n";
+        peers.set(&Config::from_yaml(none).unwrap());
         assert!(peers.admit(Some("near"), now).unwrap().is_none());
     }
 }

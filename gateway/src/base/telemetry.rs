@@ -61,10 +61,8 @@ pub(crate) struct Telemetry {
     credentials_error: Mutex<Option<String>>,
     /// The forwards that workers share.
     pub(crate) forwards: Forwards,
-    /// The peers that an exit lists.
+    /// The peers that an exit lists, and unknown keys.
     pub(crate) peers: Peers,
-    /// The number of connections with an unknown key since the start, and the last of these keys.
-    unknown_keys: Mutex<Option<(u64, GatewayKey)>>,
     /// The state of each followed file.
     pub(crate) files: FileStates,
     /// The current second since the start, and the number of refusals that were logged in this
@@ -128,10 +126,7 @@ impl Telemetry {
         workers: usize,
         rendezvous: Option<Arc<dyn RendezvousStatus>>,
     ) -> Arc<Self> {
-        let peers = Peers::default();
-        if config.role == Role::Exit {
-            peers.set(config.security.peers());
-        }
+        let peers = Peers::of(config);
         Arc::new(Self {
             started: Instant::now(),
             role: config.role,
@@ -153,7 +148,6 @@ impl Telemetry {
             credentials_error: Mutex::default(),
             forwards: Forwards::default(),
             peers,
-            unknown_keys: Mutex::default(),
             files: FileStates::default(),
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),
@@ -227,13 +221,6 @@ impl Telemetry {
             false => &self.carriers_lost,
         };
         counter.fetch_add(1, Relaxed);
-    }
-
-    /// Counts a connection whose peer presented `key`, which no list of this gateway has.
-    pub(crate) fn count_unknown_key(&self, key: GatewayKey) {
-        let mut unknown = self.unknown_keys.lock();
-        let count = unknown.map_or(0, |(count, _)| count);
-        *unknown = Some((count.saturating_add(1), key));
     }
 
     /// Whether one more refusal may be logged: at most [`REFUSALS_LOGGED`] per second, so that a
@@ -403,10 +390,7 @@ impl Telemetry {
             certificate: shown.certificate,
             public_keys: shown.public_keys,
             peers: shown.peers,
-            unknown_keys: (*self.unknown_keys.lock()).map(|(count, last)| status::UnknownKeys {
-                count,
-                last: last.to_string(),
-            }),
+            unknown_keys: self.peers.unknown_keys(),
             files: Some(self.files.status()),
             connect: (self.role == Role::Entry).then(|| status::Connect {
                 active: self.active(),

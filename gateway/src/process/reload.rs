@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::FileUse;
-use muxtunnel_gateway_config::{Config, Reloadable, Role};
+use muxtunnel_gateway_config::{Config, Reloadable};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
@@ -88,9 +88,7 @@ pub(crate) async fn follow(
                         telemetry.in_force().taken_in_part(rest);
                     }
                 }
-                if new.role == Role::Exit {
-                    telemetry.peers.set(new.security.peers());
-                }
+                telemetry.peers.set(&new);
                 reloadable.send_replace(Arc::new(new.reloadable()));
                 running = new;
             }

@@ -198,7 +198,7 @@ impl Exit {
     /// Reports that a connection of `peer` was refused.
     fn refused(&self, code: Code, peer: &str, reason: &dyn std::error::Error) {
         if let Some(key) = KeyRefusal::unknown_key(&reason.to_string()) {
-            self.worker.telemetry.count_unknown_key(key);
+            self.worker.telemetry.peers.count_unknown_key(key);
         }
         self.worker.telemetry.streams.refused(code);
         if self.worker.telemetry.may_log_refusal() {

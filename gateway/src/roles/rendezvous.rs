@@ -366,7 +366,7 @@ impl Rendezvous {
     /// Logs and counts a refusal. `name` is empty if the name is unknown.
     fn report(&self, peer: &str, name: &str, code: Code, reason: &str) {
         if let Some(key) = KeyRefusal::unknown_key(reason) {
-            self.worker.telemetry.count_unknown_key(key);
+            self.worker.telemetry.peers.count_unknown_key(key);
         }
         self.worker.telemetry.streams.refused(code);
         if self.worker.telemetry.may_log_refusal() {

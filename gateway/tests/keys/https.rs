@@ -121,7 +121,7 @@ fn pinned_tls_runs_inside_the_tls_of_a_proxy_that_the_system_verifies() {
         let own = entry_key.file.to_str().unwrap();
         let at = format!("wss://localhost:{port}/carrier");
         let forward = format!("127.0.0.1:{forward}:{target}");
-        let args = [
+        let args: [&str; 9] = [
             "entry",
             "--key",
             own,
@@ -141,7 +141,7 @@ fn pinned_tls_runs_inside_the_tls_of_a_proxy_that_the_system_verifies() {
         assert_bulk(&client, accept(&listener), MIB);
     }
     // The exit knows the entry by its key, and not by the TLS of the proxy.
-    assert_eq!(exit.status()["peers"][0]["carriers"], 1);
+    assert!(exit.status()["peers"][0]["carriers"].as_u64() > Some(0));
     assert_eq!(entry_gate.status()["carriers"][0]["transport"], "WebSocket");
     drop(entry_gate);
 

@@ -7,8 +7,8 @@ use futures::stream::{self, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::MuxPeerStatus;
 use muxtunnel_crds::condition::{ACCEPTED, CONNECTED, PROGRAMMED, READY};
+use muxtunnel_crds::{KeyStatus, MuxPeerStatus};
 use tracing::warn;
 
 use super::credentials;
@@ -133,16 +133,9 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
     let own: Vec<_> = own.collect();
     let carriers = own.iter().map(|reported| reported.carriers);
     let carriers = carriers.fold(0, u32::saturating_add);
-    // The key is text from the admin port, so it only selects a generation that the exit has.
     let keys = credentials::keys(exit, applied, &certified.keys, seen);
-    let generation_of = |presented: &String| {
-        let key = keys
-            .iter()
-            .find(|key| key.public_key.as_ref() == Some(presented));
-        key.and_then(|key| key.generation)
-    };
-    let presented = own.iter().filter_map(|own| own.presented_key.as_ref());
-    let generation = presented.filter_map(generation_of).min();
+    let presented = own.iter().filter_map(|own| own.presented_key.as_deref());
+    let generation = generation_in_use(&keys, presented);
     let connected = match carriers {
         0 => Verdict::no(CONNECTED, Code::Idle, ""),
         _ => Verdict::yes(CONNECTED, Code::Connected),
@@ -165,6 +158,21 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
         },
         ..with(&[accepted, programmed, connected, ready])
     })
+}
+
+/// The lowest generation of the exit's `keys` that gateways have `presented` to the peer: the oldest key
+/// that the peer perhaps still needs. A presented key is text from the admin port, so it only selects a
+/// generation that the exit has.
+fn generation_in_use<'a>(
+    keys: &[KeyStatus],
+    presented: impl Iterator<Item = &'a str>,
+) -> Option<i32> {
+    let generation_of = |presented: &str| {
+        let mut keys = keys.iter();
+        let key = keys.find(|key| key.public_key.as_deref() == Some(presented));
+        key?.generation
+    };
+    presented.filter_map(generation_of).min()
 }
 
 fn ready(peer: &JudgedPeer, programmed: &Verdict, connected: &Verdict, now: &Time) -> Verdict {
@@ -209,4 +217,32 @@ fn hindered(
 fn holds(conditions: &[Condition], type_: &str) -> bool {
     let mut found = conditions.iter().filter(|one| one.type_ == type_);
     found.any(|one| one.status == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use muxtunnel_crds::KeyOrigin;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_key_that_a_peer_still_needs_is_the_one_in_use() {
+        let key = |generation: Option<i32>, public_key: &str| KeyStatus {
+            secret_name: "far-exit-key".to_owned(),
+            generation,
+            public_key: Some(public_key.to_owned()),
+            origin: KeyOrigin::Created,
+        };
+        let keys = [
+            key(Some(1), "mtx1a"),
+            key(Some(2), "mtx1b"),
+            key(None, "mtx1c"),
+        ];
+        let in_use = |presented: &[&str]| generation_in_use(&keys, presented.iter().copied());
+        assert_eq!(in_use(&["mtx1b", "mtx1a", "mtx1b"]), Some(1));
+        assert_eq!(in_use(&["mtx1b"]), Some(2));
+        // An own Secret has no generation, and the admin port can report any text.
+        assert_eq!(in_use(&["mtx1c", "a word"]), None);
+        assert_eq!(in_use(&[]), None);
+    }
 }

@@ -280,8 +280,7 @@ impl KeyTls {
         self.finish(below, made, presented, &dials.pins).await
     }
 
-    /// Verifies the peer after a handshake in which a dialling side presented `presented`, or an
-    /// accepting side `chosen`.
+    /// Verifies the peer after a handshake in which this side presented `presented` or `chosen`.
     async fn finish(
         &self,
         below: Box<dyn Transport>,
@@ -302,10 +301,8 @@ impl KeyTls {
                 return Err(error);
             }
         };
-        let proof = Proof {
-            presented: chosen.key(),
-            ..proof_of(pins, std::mem::take(&mut made.chain))?
-        };
+        let mut proof = proof_of(pins, std::mem::take(&mut made.chain))?;
+        proof.presented = chosen.key();
         if let Some(presented) = presented {
             // The peer verifies this side's key after this side's handshake, so the refusal arrives
             // with the first record.
