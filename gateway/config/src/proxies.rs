@@ -3,30 +3,31 @@
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
+use crate::text::named;
 use crate::{Accept, ConfigError, Limits, Priority, Send, Target, UNIX_PREFIX};
 
 /// Maximum number of proxies in a configuration.
 pub const PROXIES_MAX: usize = 16;
 
-/// The protocol of a proxy's clients. SOCKS5: SOCKS5 with the command CONNECT. HTTP: HTTP, as to a
-/// proxy. Auto: SOCKS5, SOCKS4, SOCKS4a and HTTP on one port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-pub enum ProxyListen {
-    /// SOCKS5 (RFC 1928) with the command CONNECT. Each client names its target.
-    #[serde(rename = "SOCKS5")]
-    Socks5,
-    /// HTTP, as to a proxy. Each connection carries a CONNECT request (RFC 9110, section 9.3.6), or
-    /// one request for an absolute `http://` URL.
-    #[serde(rename = "HTTP")]
-    Http,
-    /// SOCKS5, SOCKS4, SOCKS4a and HTTP on one port. With fallback targets, clients of other
-    /// protocols reach these.
-    Auto,
-    /// No protocol: iptables REDIRECT has redirected each connection to this listener. The original
-    /// destination of the connection is the target. Not in the resources of the operator.
-    #[cfg_attr(feature = "schemars", schemars(skip))]
-    Transparent,
+named! {
+    /// The protocol of a proxy's clients. SOCKS5: SOCKS5 with the command CONNECT. HTTP: HTTP, as to a
+    /// proxy. Auto: SOCKS5, SOCKS4, SOCKS4a and HTTP on one port.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+    pub enum ProxyListen {
+        /// SOCKS5 (RFC 1928) with the command CONNECT. Each client names its target.
+        Socks5 = "SOCKS5",
+        /// HTTP, as to a proxy. Each connection carries a CONNECT request (RFC 9110, section 9.3.6), or
+        /// one request for an absolute `http://` URL.
+        Http = "HTTP",
+        /// SOCKS5, SOCKS4, SOCKS4a and HTTP on one port. With fallback targets, clients of other
+        /// protocols reach these.
+        Auto = "Auto",
+        /// No protocol: iptables REDIRECT has redirected each connection to this listener. The original
+        /// destination of the connection is the target. Not in the resources of the operator.
+        #[cfg_attr(feature = "schemars", schemars(skip))]
+        Transparent = "Transparent",
+    }
 }
 
 impl ProxyListen {
@@ -34,17 +35,6 @@ impl ProxyListen {
     #[must_use]
     pub const fn asks(self) -> bool {
         !matches!(self, Self::Transparent)
-    }
-
-    /// The protocol's name in the configuration.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Socks5 => "SOCKS5",
-            Self::Http => "HTTP",
-            Self::Auto => "Auto",
-            Self::Transparent => "Transparent",
-        }
     }
 }
 
@@ -127,7 +117,7 @@ impl ProxyListener {
 
     /// The first field that conflicts with another field, and the problem.
     fn problem(&self) -> Option<(&'static str, String)> {
-        let name = self.protocol.name();
+        let name = self.protocol.as_str();
         let users = [
             ("usersFile", self.users_file.is_some()),
             ("user", self.user.is_some()),
@@ -156,7 +146,7 @@ impl ProxyListener {
     fn problem_of_users(&self) -> Option<String> {
         let problem = match (&self.users_file, &self.user, &self.password_file) {
             _ if !self.protocol.asks() => {
-                let name = self.protocol.name();
+                let name = self.protocol.as_str();
                 return Some(format!(
                     "clients of protocol {name} cannot authenticate; remove the field"
                 ));

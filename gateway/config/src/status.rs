@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
+use crate::text::named;
 use crate::{Protocol, Role};
 pub use connect::Connect;
 pub use peers::{Peer, UnknownKeys};
@@ -156,75 +157,52 @@ pub struct File {
     pub error: Option<String>,
 }
 
-/// The use of a file that the gateway follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum FileUse {
-    /// The configuration.
-    Configuration,
-    /// Certificates, keys and lists of peers for carriers.
-    Credentials,
-    /// Keys and lists of users for the SSH listener of an exit.
-    #[serde(rename = "SSH")]
-    Ssh,
-    /// Users of a forward.
-    Users,
-    /// The system's resolver.
-    Resolver,
-    /// A value that this version does not support.
-    #[serde(other)]
-    Other,
-}
-
-impl FileUse {
-    /// The name in status documents and metric labels.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Configuration => "Configuration",
-            Self::Credentials => "Credentials",
-            Self::Ssh => "SSH",
-            Self::Users => "Users",
-            Self::Resolver => "Resolver",
-            Self::Other => "Other",
-        }
+named! {
+    /// The use of a file that the gateway follows.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum FileUse {
+        /// The configuration.
+        Configuration = "Configuration",
+        /// Certificates, keys and lists of peers for carriers.
+        Credentials = "Credentials",
+        /// Keys and lists of users for the SSH listener of an exit.
+        Ssh = "SSH",
+        /// Users of a forward.
+        Users = "Users",
+        /// The system's resolver.
+        Resolver = "Resolver",
+        /// A value that this version does not support.
+        #[serde(other)]
+        Other = "Other",
     }
 }
 
-/// The transport of a carrier.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CarrierTransport {
-    /// A TCP connection.
-    #[default]
-    #[serde(rename = "TCP")]
-    Tcp,
-    /// A WebSocket connection (RFC 6455).
-    WebSocket,
-    /// KCP over UDP.
-    #[serde(rename = "KCP")]
-    Kcp,
-    /// A QUIC connection (RFC 9000).
-    #[serde(rename = "QUIC")]
-    Quic,
-    /// A Unix socket.
-    Unix,
-    /// The pipes of a command, or standard input and output.
-    Pipes,
-    /// A value that this version does not support.
-    #[serde(other)]
-    Other,
+named! {
+    /// The transport of a carrier.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum CarrierTransport {
+        /// A TCP connection.
+        #[default]
+        Tcp = "TCP",
+        /// A WebSocket connection (RFC 6455).
+        WebSocket = "WebSocket",
+        /// KCP over UDP.
+        Kcp = "KCP",
+        /// A QUIC connection (RFC 9000).
+        Quic = "QUIC",
+        /// A Unix socket.
+        Unix = "Unix",
+        /// The pipes of a command, or standard input and output.
+        Pipes = "Pipes",
+        /// A value that this version does not support.
+        #[serde(other)]
+        Other = "Other",
+    }
 }
 
 impl fmt::Display for CarrierTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "TCP",
-            Self::WebSocket => "WebSocket",
-            Self::Kcp => "KCP",
-            Self::Quic => "QUIC",
-            Self::Unix => "Unix",
-            Self::Pipes => "Pipes",
-            Self::Other => "Other",
-        })
+        f.write_str(self.as_str())
     }
 }
 
@@ -278,30 +256,31 @@ pub struct Carrier {
     pub limited_seconds: BTreeMap<Limit, f64>,
 }
 
-/// The bottleneck of a carrier in the sending direction. [`Self::Memory`] and [`Self::Cpu`] also
-/// cover the receiving direction. If several variants apply, the status reports the first of them
-/// in this list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Limit {
-    /// No data to send.
-    Idle,
-    /// The gateway's busiest worker uses all of its CPU time.
-    #[serde(rename = "CPU")]
-    Cpu,
-    /// `memory.receive` is exhausted.
-    Memory,
-    /// The peer's receive window is full.
-    ReceiveWindow,
-    /// The local kernel's send buffer is smaller than the path's bandwidth-delay product.
-    SendBuffer,
-    /// The congestion window is full.
-    CongestionWindow,
-    /// The carrier could send more, but clients and targets do not send or accept more data, or
-    /// streams have no credit.
-    Application,
-    /// A value that this version does not support.
-    #[serde(other)]
-    Other,
+named! {
+    /// The bottleneck of a carrier in the sending direction. [`Self::Memory`] and [`Self::Cpu`] also
+    /// cover the receiving direction. If several variants apply, the status reports the first of them
+    /// in this list.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Limit {
+        /// No data to send.
+        Idle = "Idle",
+        /// The gateway's busiest worker uses all of its CPU time.
+        Cpu = "CPU",
+        /// `memory.receive` is exhausted.
+        Memory = "Memory",
+        /// The peer's receive window is full.
+        ReceiveWindow = "ReceiveWindow",
+        /// The local kernel's send buffer is smaller than the path's bandwidth-delay product.
+        SendBuffer = "SendBuffer",
+        /// The congestion window is full.
+        CongestionWindow = "CongestionWindow",
+        /// The carrier could send more, but clients and targets do not send or accept more data, or
+        /// streams have no credit.
+        Application = "Application",
+        /// A value that this version does not support.
+        #[serde(other)]
+        Other = "Other",
+    }
 }
 
 impl Limit {
@@ -315,21 +294,6 @@ impl Limit {
         Self::CongestionWindow,
         Self::Application,
     ];
-
-    /// The name in status documents and metric labels.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "Idle",
-            Self::Cpu => "CPU",
-            Self::Memory => "Memory",
-            Self::ReceiveWindow => "ReceiveWindow",
-            Self::SendBuffer => "SendBuffer",
-            Self::CongestionWindow => "CongestionWindow",
-            Self::Application => "Application",
-            Self::Other => "Other",
-        }
-    }
 }
 
 /// Streams of all sessions or of one forward: those that are open now, and counts since the start.

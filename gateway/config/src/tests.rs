@@ -811,6 +811,18 @@ fn lists_of_rules_that_cannot_be_used_are_refused_by_their_path() {
 }
 
 #[test]
+fn a_reverse_forward_has_no_proxy_headers() {
+    let entry = ENTRY.replace("protocol: JMUX\n", "");
+    let entry = entry.replace("forwards:", "reverseForwards:");
+    for headers in ["accept: Required", "send: V2"] {
+        let error = Config::from_yaml(&format!("{entry}  proxyProtocol: {{{headers}}}\n"));
+        let message = "reverseForwards[0].proxyProtocol: is not for reverse forwards";
+        let error = error.unwrap_err();
+        assert!(said(&error).starts_with(message), "{error}");
+    }
+}
+
+#[test]
 fn reverse_forwards_and_what_exits_allow_of_them_round_trip() {
     let entry = ENTRY.replace("protocol: JMUX\n", "");
     let entry = Config::from_yaml(&entry.replace("forwards:", "reverseForwards:")).unwrap();

@@ -21,6 +21,30 @@ macro_rules! by_text {
 }
 pub(crate) use by_text;
 
+/// Declares an enum whose variants have these names in documents, and a function `as_str` with the name.
+macro_rules! named {
+    ($(#[$of_type:meta])* $visibility:vis enum $type:ident {
+        $($(#[$of_variant:meta])* $variant:ident = $name:literal,)+
+    }) => {
+        $(#[$of_type])*
+        #[derive(serde::Serialize, serde::Deserialize)]
+        $visibility enum $type {
+            $($(#[$of_variant])* #[serde(rename = $name)] $variant,)+
+        }
+
+        impl $type {
+            /// The name in documents, and in labels of metrics.
+            #[must_use]
+            $visibility const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+pub(crate) use named;
+
 /// The suffixes of a quantity with their factors, the largest first.
 pub(crate) type Suffixes = [(&'static str, u64)];
 
