@@ -6,12 +6,17 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::peers::PEERS_MAX;
 use crate::policy::split_peer;
 use crate::protocol::cannot_listen;
 use crate::{Config, ConfigError, Ports, Role};
 
 /// Maximum number of rules in `allowListen`.
-pub const LISTEN_RULES_MAX: usize = 64;
+pub const LISTEN_RULES_MAX: usize = 4096;
+const _: () = assert!(
+    LISTEN_RULES_MAX == PEERS_MAX * 16,
+    "every peer of a MuxExit may have each of its 16 reverse ports"
+);
 
 /// The side that listens. The other side dials the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
