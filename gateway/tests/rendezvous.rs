@@ -159,11 +159,16 @@ fn streams_outlive_a_rendezvous_that_is_replaced() {
     let rendezvous = place.rendezvous();
     let _exit = place.exit("exit", address).until_ready();
     let forward = loopback(free_port());
-    let _entry = place.entry("entry", forward, address).until_ready();
+    let entry = place.entry("entry", forward, address).until_ready();
     let mut client = connect(forward);
     let target = accept(&listener);
     client.write_all(b"before ").unwrap();
     drop(rendezvous);
+    // After two failures, the entry dials the name of the rendezvous again.
+    until("three dials have failed", || {
+        let log = entry.log();
+        log.matches("Cannot dial a carrier").count() >= 3
+    });
     client.write_all(b"after").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     let _another = place.rendezvous();
