@@ -12,13 +12,19 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::forward::{FORWARDS_MAX, TARGETS_MAX};
+use crate::proxies::PROXIES_MAX;
 use crate::target::{Target, UNIX_PREFIX, unix_path_problem};
 use crate::text::by_text;
 use crate::{Config, ConfigError, Role};
 pub use fields::RuleFields;
 
 /// Maximum number of rules in `allow`, and in `deny`.
-pub const RULES_MAX: usize = 256;
+pub const RULES_MAX: usize = 768;
+const _: () = assert!(
+    RULES_MAX == 2 * 64 + (FORWARDS_MAX + PROXIES_MAX) * TARGETS_MAX,
+    "every spec fits: the 64 rules of `deny`, and a denial for each of the 64 rules of `allow` and for each target"
+);
 /// Maximum number of networks in `protectedCIDRs`.
 pub const PROTECTED_MAX: usize = 64;
 /// Maximum number of prefixes in `nat64Prefixes`.

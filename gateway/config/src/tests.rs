@@ -785,7 +785,7 @@ fn a_rule_that_cannot_be_used_is_refused_by_its_path() {
 
 #[test]
 fn lists_of_rules_that_cannot_be_used_are_refused_by_their_path() {
-    let rules = vec!["{cidr: 10.0.0.0/8}"; 257].join(", ");
+    let rules = vec!["{cidr: 10.0.0.0/8}"; RULES_MAX + 1].join(", ");
     let networks = vec!["10.0.0.0/8"; 257].join(", ");
     for (text, message) in [
         (
@@ -794,7 +794,7 @@ fn lists_of_rules_that_cannot_be_used_are_refused_by_their_path() {
         ),
         (
             format!("{EXIT}deny: [{rules}]\n"),
-            "deny: has 257 entries, at most 256",
+            "deny: has 769 entries, at most 768",
         ),
         (
             format!("{EXIT}protectedCIDRs: [{networks}]\n"),

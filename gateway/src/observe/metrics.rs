@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 
 use crate::base::handshake_limiter::Figures;
 use crate::base::log;
-use crate::base::telemetry::Telemetry;
+use crate::base::telemetry::{PeerFigures, Telemetry};
 
 /// The media type of `/metrics`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -30,6 +30,7 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot {
         status: telemetry.status(),
+        peers: telemetry.peers(),
         carriers_lost: telemetry.carriers_lost(),
         carriers_retired: telemetry.carriers_retired(),
         opens_retried: telemetry.opens_retried(),
@@ -46,6 +47,8 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
 #[derive(Debug)]
 struct Snapshot {
     status: Status,
+    /// The figures of each peer, by the identity that it proved.
+    peers: BTreeMap<String, PeerFigures>,
     carriers_lost: u64,
     carriers_retired: u64,
     opens_retried: u64,

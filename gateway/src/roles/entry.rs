@@ -38,7 +38,6 @@ use crate::ingress::listener::greeting::GREETINGS_MAX;
 use crate::ingress::listener::{LongHeads, UnixListeners};
 use crate::io::transport::Side;
 use crate::io::{quic, ssh};
-use crate::net::egress::Address;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::roles::network::{self, Network};
 use crate::roles::trust;
@@ -259,7 +258,7 @@ fn begin_with(entry: &Rc<Entry>, place: Place, connected: Connected) -> Result<B
     // A name finds an exit at a changed address only if the name has no other exit.
     let is_only = entry.dial_context.exits.of_level(place.level).count() == 1;
     let exit = if exits == 1 && is_only {
-        Address::unresolved(at.name()).of_exit(at.exit())
+        at.by_name()
     } else {
         at.clone()
     };
