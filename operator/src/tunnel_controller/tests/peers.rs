@@ -1,5 +1,7 @@
 //! The peers of an exit.
 
+mod faults;
+
 use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use serde_json::{Value, json};
 
