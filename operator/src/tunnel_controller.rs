@@ -322,23 +322,20 @@ async fn pass<G: observe::Gateways>(
     let named = found.named;
     let plan = match found.hindrance {
         Some(hindrance) => Err(hindrance),
-        None => pure(|| validate::validate(object, &named, settings)),
+        None => pure(|| {
+            let valid = validate::validate(object, &named, settings)?;
+            build::build_children(valid, settings)
+        }),
     };
-    let peers = plan.as_ref().ok().map(|valid| valid.peers.clone());
+    let peers = plan.as_ref().ok().map(|(valid, _)| valid.peers.clone());
     let time = now.seconds();
     let state = pure(move || validate::state((object, holder), named, peers, time));
-    let (children, built) = match plan {
-        Ok(valid) => {
-            let (built, others) = pure(|| build::build_all(&valid, &state, settings));
-            (built.map(|resources| (valid, resources)), others)
-        }
-        Err(hindrance) => {
-            let others = pure(|| build::build_withdrawals(&state));
-            (Err(hindrance), others)
-        }
+    let built = match &plan {
+        Ok((valid, _)) => pure(|| build::build_others(valid, &state)),
+        Err(_) => pure(|| build::build_withdrawals(&state)),
     };
     let failures = context.failures(object);
-    let reached = apply::apply(outputs, holder, (children, built), failures).await;
+    let reached = apply::apply(outputs, holder, (plan, built), failures).await;
     let observed = observe::observe_all(caches, &context.prober, reached.children, &state).await;
     let outcome = publish::publish(outputs, &state, observed, reached.certified).await;
     (outcome, state, found.stale)

@@ -8,10 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::policy::split_peer;
 use crate::protocol::cannot_listen;
-use crate::{Config, ConfigError, Ports, Role};
+use crate::{Config, ConfigError, PEERS_MAX, Ports, Role};
 
-/// Maximum number of rules in `allowListen`.
-pub const LISTEN_RULES_MAX: usize = 64;
+/// Maximum number of rules in `allowListen`: 16 for each peer of an exit.
+pub const LISTEN_RULES_MAX: usize = 16 * PEERS_MAX;
 
 /// The side that listens. The other side dials the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::JudgedPeer;
 use crate::tunnel_controller::object::Object;
 
 /// An identity that no MuxPeer has.
-const NOBODY: &str = "-";
+pub(in crate::tunnel_controller) const NOBODY: &str = "-";
 
 /// The networks of both ends, and the interfaces of their gateways.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl ValidatedNetwork {
         (peers, identifies): (&[JudgedPeer], bool),
     ) -> Result<Self, String> {
         let entry = NetworkSide {
-            cidrs: peer_cidrs(asked)?,
+            cidrs: cidrs("network.peerCIDRs", &asked.peer_cidrs)?,
             ..NetworkSide::default()
         };
         let pools = cidrs("network.addressPools", &asked.address_pools)?;
@@ -168,11 +168,6 @@ impl ValidatedNetwork {
     }
 }
 
-/// The networks that the MuxPeers of an exit may have.
-pub(super) fn peer_cidrs(asked: &crds::ExitNetwork) -> Result<Vec<Cidr>, String> {
-    cidrs("network.peerCIDRs", &asked.peer_cidrs)
-}
-
 const fn mtu_of(protocol: Protocol) -> u16 {
     match protocol {
         Protocol::Quic => QUIC_MTU_DEFAULT,
@@ -197,18 +192,20 @@ fn dns(asked: &crds::NetworkDns, exit_cidrs: &[Cidr]) -> Result<NetworkDns, Stri
 /// Parses networks, because only parsed text may become an argument of a command.
 pub(super) fn cidrs(field: &str, asked: &[String]) -> Result<Vec<Cidr>, String> {
     let numbered = asked.iter().enumerate();
-    let cidr = numbered.map(|(index, text)| {
-        let field = format!("{field}[{index}]");
-        let cidr = text.parse::<Cidr>();
-        let cidr = cidr.map_err(|problem| format!("{field}: {problem}"))?;
-        match cidr.is_every() {
-            true => Err(format!(
-                "{field}: {text} contains every address: use its two halves (0.0.0.0/1 and 128.0.0.0/1, or ::/1 and 8000::/1)"
-            )),
-            false => Ok(cidr),
-        }
-    });
+    let cidr = numbered.map(|(index, text)| cidr(&format!("{field}[{index}]"), text));
     cidr.collect()
+}
+
+/// Parses one network.
+pub(super) fn cidr(field: &str, text: &str) -> Result<Cidr, String> {
+    let cidr = text.parse::<Cidr>();
+    let cidr = cidr.map_err(|problem| format!("{field}: {problem}"))?;
+    match cidr.is_every() {
+        true => Err(format!(
+            "{field}: {text} contains every address: use its two halves (0.0.0.0/1 and 128.0.0.0/1, or ::/1 and 8000::/1)"
+        )),
+        false => Ok(cidr),
+    }
 }
 
 fn addresses(field: &str, asked: &[String], within: &[Cidr]) -> Result<Vec<IpAddr>, String> {

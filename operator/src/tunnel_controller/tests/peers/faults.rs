@@ -30,7 +30,9 @@ fn config(bench: &Bench) -> Value {
 fn keys(bench: &Bench, name: &str) -> Value {
     let peers = peers(bench).into_iter();
     let mut found = peers.filter(|peer| peer["name"] == name);
-    found.next().map_or(Value::Null, |peer| peer["publicKeys"].clone())
+    found
+        .next()
+        .map_or(Value::Null, |peer| peer["publicKeys"].clone())
 }
 
 fn networks(bench: &Bench) -> Value {
@@ -97,10 +99,15 @@ async fn a_fault_in_a_rule_keeps_the_rules_that_were_accepted() {
     let rules = json!({"deny": [{"host": "old"}], "allow": [{"host": "shop"}]});
     let bench = exit(&[peer("near", ENTRY_KEY, rules)]).await;
     let before = peers(&bench);
-    change(&bench, "near", |spec| spec["deny"] = json!([{"host": "not a host"}]));
+    change(&bench, "near", |spec| {
+        spec["deny"] = json!([{"host": "not a host"}])
+    });
     bench.run().await;
     assert_eq!(peers(&bench), before);
-    assert_eq!(condition(&bench, "near", "Accepted"), refusal("InvalidSpec"));
+    assert_eq!(
+        condition(&bench, "near", "Accepted"),
+        refusal("InvalidSpec")
+    );
     change(&bench, "near", |spec| {
         spec["publicKeys"] = json!([OTHER_KEY]);
     });
@@ -111,7 +118,11 @@ async fn a_fault_in_a_rule_keeps_the_rules_that_were_accepted() {
 #[tokio::test]
 async fn a_wrong_reverse_port_or_network_is_left_out_alone() {
     let asks = json!({"reversePorts": ["back"], "networkCIDRs": ["10.72.1.0/24"]});
-    let bench = exit_of(&format!("{NETWORK}{PORTS}"), &[peer("near", ENTRY_KEY, asks)]).await;
+    let bench = exit_of(
+        &format!("{NETWORK}{PORTS}"),
+        &[peer("near", ENTRY_KEY, asks)],
+    )
+    .await;
     let before = (peers(&bench), listens(&bench), networks(&bench));
     for (field, value) in [
         ("reversePorts", json!(["back", "misspelt"])),
@@ -122,7 +133,10 @@ async fn a_wrong_reverse_port_or_network_is_left_out_alone() {
         bench.run().await;
         let now = (peers(&bench), listens(&bench), networks(&bench));
         assert_eq!(now, before, "{field} {value}");
-        assert_eq!(condition(&bench, "near", "Accepted"), refusal("InvalidSpec"));
+        assert_eq!(
+            condition(&bench, "near", "Accepted"),
+            refusal("InvalidSpec")
+        );
         change(&bench, "near", |spec| {
             spec["reversePorts"] = json!(["back"]);
             spec["networkCIDRs"] = json!(["10.72.1.0/24"]);
@@ -170,12 +184,19 @@ async fn a_spec_that_is_not_applied_judges_no_peer() {
             match hindrance {
                 "paused" => spec["paused"] = json!(true),
                 "invalid" => spec["trustedProxies"] = json!(["nowhere"]),
-                _ => spec["network"] = json!({"peerCIDRs": ["127.0.0.0/8"], "cidrs": ["10.96.0.0/16"]}),
+                _ => {
+                    spec["network"] =
+                        json!({"peerCIDRs": ["127.0.0.0/8"], "cidrs": ["10.96.0.0/16"]})
+                }
             }
         });
         bench.reconcile().await.unwrap();
         assert_eq!(config(&bench), before, "{hindrance}");
-        assert_eq!(condition(&bench, "near", "Accepted").0, "True", "{hindrance}");
+        assert_eq!(
+            condition(&bench, "near", "Accepted").0,
+            "True",
+            "{hindrance}"
+        );
     }
 }
 
@@ -194,7 +215,12 @@ async fn no_other_spelling_of_a_name_takes_over_a_peer() {
         by_name("older", "entry.example.com", 0),
         by_name("address", "fd00::1", 0),
     ];
-    let others = ["Entry.example.com", "entry.example.com.", "FD00::1", "fd00:0::1"];
+    let others = [
+        "Entry.example.com",
+        "entry.example.com.",
+        "FD00::1",
+        "fd00:0::1",
+    ];
     for (days, spelling) in (1..).zip(others) {
         all.push(by_name(&format!("newer-{days}"), spelling, days));
     }
@@ -214,7 +240,8 @@ async fn the_peers_beyond_the_limit_are_not_even_read() {
         bytes[..4].copy_from_slice(&number.to_le_bytes());
         GatewayKey::new(KeyRole::Entry, bytes).unwrap().to_string()
     };
-    let all = (0..256).map(|number| aged(peer(&format!("p{number}"), &key(number), json!({})), number));
+    let all =
+        (0..256).map(|number| aged(peer(&format!("p{number}"), &key(number), json!({})), number));
     let mut all: Vec<_> = all.collect();
     all.push(aged(peer("last", &misspelt(ENTRY_KEY), json!({})), 300));
     let bench = exit(&[]).await;
@@ -236,15 +263,21 @@ async fn a_network_leaves_the_address_pool_to_the_other_peers() {
         &[
             of("wide", ENTRY_KEY, "10.72.4.0/23"),
             of("part", OTHER_KEY, "10.72.5.0/25"),
-            of("one", THIRD_KEY, "10.72.5.9"),
+            of("zone", THIRD_KEY, "10.72.5.9"),
         ],
     )
     .await;
-    let only = json!([{"identity": "one", "CIDRs": ["10.72.5.9"]}]);
+    let only = json!([{"identity": "zone", "CIDRs": ["10.72.5.9"]}]);
     assert_eq!(networks(&bench), only);
-    assert_eq!(condition(&bench, "wide", "Accepted"), refusal("NetworkConflict"));
-    assert_eq!(condition(&bench, "part", "Accepted"), refusal("NetworkConflict"));
-    assert_eq!(condition(&bench, "one", "Accepted").0, "True");
+    assert_eq!(
+        condition(&bench, "wide", "Accepted"),
+        refusal("NetworkConflict")
+    );
+    assert_eq!(
+        condition(&bench, "part", "Accepted"),
+        refusal("NetworkConflict")
+    );
+    assert_eq!(condition(&bench, "zone", "Accepted").0, "True");
 }
 
 /// Otherwise one peer could keep the whole spec from being applied.
@@ -259,7 +292,10 @@ async fn a_network_that_gateways_refuse_is_refused_for_its_peer_alone() {
     let bench = exit_of(exit, &all).await;
     let only = json!([{"identity": "near", "CIDRs": ["10.72.5.0/25"]}]);
     assert_eq!(networks(&bench), only);
-    assert_eq!(condition(&bench, "loop", "Accepted"), refusal("InvalidSpec"));
+    assert_eq!(
+        condition(&bench, "loop", "Accepted"),
+        refusal("InvalidSpec")
+    );
     assert_eq!(condition(&bench, "near", "Ready").0, "True");
 }
 
@@ -278,7 +314,9 @@ async fn a_peer_of_another_mode_takes_no_network() {
 
 #[tokio::test]
 async fn each_peer_gets_all_reverse_ports_that_it_names() {
-    let ports: Vec<_> = (0..16).map(|port| json!({"name": format!("p{port}"), "port": 9000 + port})).collect();
+    let ports: Vec<_> = (0..16)
+        .map(|port| json!({"name": format!("p{port}"), "port": 9000 + port}))
+        .collect();
     let names: Vec<_> = (0..16).map(|port| format!("p{port}")).collect();
     let bench = Bench::new(EXIT);
     bench.change(|spec| spec["reversePorts"] = json!(ports));
@@ -286,7 +324,10 @@ async fn each_peer_gets_all_reverse_ports_that_it_names() {
         let key = GatewayKey::new(KeyRole::Entry, [number + 40; 32]).unwrap();
         let name = format!("n{number}");
         let asks = json!({"reversePorts": names});
-        bench.api.put(&format!("muxpeers/{name}"), peer(&name, &key.to_string(), asks));
+        bench.api.put(
+            &format!("muxpeers/{name}"),
+            peer(&name, &key.to_string(), asks),
+        );
     }
     bench.run().await;
     assert_eq!(listens(&bench).as_array().unwrap().len(), 320);
@@ -312,7 +353,11 @@ async fn what_a_peer_no_longer_names_goes_while_the_exit_is_paused_or_invalid() 
             spec["networkCIDRs"] = json!(["10.72.1.128/25"]);
         });
         bench.reconcile().await.unwrap();
-        assert_eq!(listens(&bench), json!(["[::]:9000,peer=near"]), "{hindrance}");
+        assert_eq!(
+            listens(&bench),
+            json!(["[::]:9000,peer=near"]),
+            "{hindrance}"
+        );
         let only = json!([{"identity": "near", "CIDRs": ["10.72.1.128/25"]}]);
         assert_eq!(networks(&bench), only, "{hindrance}");
         // Without peers and pools, the first entry would have all networks.
@@ -343,7 +388,8 @@ async fn a_removed_member_goes_while_the_rendezvous_is_paused_or_invalid() {
             }
         });
         bench.reconcile().await.unwrap();
-        let config: Value = serde_yaml::from_str(&document(&bench.api, "office-rendezvous")).unwrap();
+        let config: Value =
+            serde_yaml::from_str(&document(&bench.api, "office-rendezvous")).unwrap();
         let only = json!([{"name": "near", "publicKeys": [OTHER_KEY], "suspend": true}]);
         assert_eq!(config["members"], only, "{hindrance}");
     }
@@ -355,7 +401,9 @@ async fn a_network_of_a_peer_restarts_no_gateway() {
     let bench = exit_of(NETWORK, &[peer("near", ENTRY_KEY, json!({}))]).await;
     let template = || bench.api.get("deployments/office-exit").unwrap()["spec"]["template"].clone();
     let before = template();
-    change(&bench, "near", |spec| spec["networkCIDRs"] = json!(["10.72.1.0/24"]));
+    change(&bench, "near", |spec| {
+        spec["networkCIDRs"] = json!(["10.72.1.0/24"])
+    });
     bench.run().await;
     let only = json!([{"identity": "near", "CIDRs": ["10.72.1.0/24"]}]);
     assert_eq!(networks(&bench), only);
