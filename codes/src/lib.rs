@@ -147,7 +147,7 @@ codes! {
     KeyConflict = 361, "Two peers of an exit have the same key.", "Delete one of both MuxPeers. The exit accepts the older one.";
     ExitFull = 362, "The exit has the maximum number of peers.", "Delete MuxPeers that are not in use.";
     ExitHasNoKeys = 363, "The exit does not identify its peers by keys.", "Remove `security.mode` of the MuxExit, or delete the MuxPeer.";
-    NetworkConflict = 364, "The networks of two peers of an exit overlap.", "Correct `networkCIDRs` of one of both MuxPeers. The exit accepts the older one.";
+    NetworkConflict = 364, "The networks of two peers of an exit overlap, or a network has addresses of a pool.", "Correct `networkCIDRs` of the MuxPeer that the message names. Of two peers, the older one has the network.";
     TargetNotPermitted = 365, "A forward or a rule of `allow` names a Service of another namespace, and that namespace does not permit the reference.", "Create a ReferenceGrant (Gateway API) or a MuxGrant in the namespace that the message names, or choose another target. In the grant, `from` has group muxtunnel.dev, the kind and the namespace of the object, and `to` has kind Service. If the rule of `allow` is a pattern, omit the name in `to`.";
     FailedOver = 366, "The exits of the lowest `order` do not answer, so entries use another exit.", "Check the exits of the lowest order in `connect`. The entries use them again as soon as they answer.";
     TargetNotReady = 368, "No pod behind the target Service of a forward is ready.", "Check the pods that the Service selects. Connections reach the target as soon as one pod is ready.";

@@ -343,24 +343,21 @@ async fn pass<G: observe::Gateways>(
     let found = dereference::dereference(access, (object, class), holder, now).await;
     let named = found.named;
     let plan = match found.class {
-        Ok(class) => pure(|| validate::validate(object, &named, class)),
+        Ok(class) => pure(|| {
+            let valid = validate::validate(object, &named, class)?;
+            build::build_children(valid, settings)
+        }),
         Err(hindrance) => Err(hindrance),
     };
-    let peers = plan.as_ref().ok().map(|valid| valid.peers.clone());
+    let peers = plan.as_ref().ok().map(|(valid, _)| valid.peers.clone());
     let time = now.seconds();
     let state = pure(move || validate::state((object, holder), named, peers, time));
-    let (children, built) = match plan {
-        Ok(valid) => {
-            let (built, others) = pure(|| build::build_all(&valid, &state, settings));
-            (built.map(|resources| (valid, resources)), others)
-        }
-        Err(hindrance) => {
-            let others = pure(|| build::build_withdrawals(&state));
-            (Err(hindrance), others)
-        }
+    let built = match &plan {
+        Ok((valid, _)) => pure(|| build::build_others(valid, &state)),
+        Err(_) => pure(|| build::build_withdrawals(&state)),
     };
     let failures = context.failures(object);
-    let reached = apply::apply(outputs, holder, (children, built), failures).await;
+    let reached = apply::apply(outputs, holder, (plan, built), failures).await;
     let observed = observe::observe_all(caches, &context.prober, reached.children, &state).await;
     let outcome = publish::publish(outputs, &state, observed, reached.certified).await;
     (outcome, state, found.stale)

@@ -60,7 +60,8 @@ pub use locate::Position;
 pub use network::{
     DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
     NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, NETWORK_PEERS_MAX, NETWORK_QUEUES_MAX,
-    Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_pool,
+    Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_of_peer,
+    check_network_pool,
 };
 pub use peers::{
     ExpirationTime, PEER_KEYS_MAX, PEER_NAMES_MAX, PEER_RULES_MAX, PEERS_MAX, Peer, PeerList,
@@ -418,6 +419,7 @@ impl Config {
             security: self.security.with_peers_of(&new.security),
             connect: connect::with_identities_of(&self.connect, &new.connect),
             rendezvous: rendezvous::with_keys(&self.rendezvous, &new.rendezvous),
+            network: network::with_peers_of(self.network.as_ref(), new.network.as_ref()),
             ..self.with_fields_of(Some(new))
         }
     }
@@ -447,6 +449,7 @@ impl Config {
             security: self.security.without_peers(),
             connect: connect::without_identities(&self.connect),
             rendezvous: rendezvous::without_keys(&self.rendezvous),
+            network: network::without_peers(self.network.as_ref()),
             ..self.with_fields_of(None)
         }
     }

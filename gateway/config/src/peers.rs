@@ -3,6 +3,7 @@
 mod file;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -382,9 +383,25 @@ pub(crate) fn certificate_name_problem(name: &str) -> Option<String> {
     let is_uri = stem
         .split_once("://")
         .is_some_and(|(_, rest)| !rest.is_empty());
-    (is_pattern && !is_uri).then(|| {
-        format!("{name:?} ends in /*, which only a URI such as spiffe://example.org/ns/* may do")
+    if is_pattern && !is_uri {
+        return Some(format!(
+            "{name:?} ends in /*, which only a URI such as spiffe://example.org/ns/* may do"
+        ));
+    }
+    let only = only_spelling(name);
+    (only != name).then(|| {
+        format!("{name:?} is another spelling of {only:?}: write {only:?}, so that two peers with one name are found")
     })
+}
+
+/// The spelling of a name that is valid here, of all that TLS takes for the same name. URIs are
+/// compared as text.
+fn only_spelling(name: &str) -> String {
+    match name.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) if name.contains([':', '/']) => name.to_owned(),
+        Err(_) => name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase(),
+    }
 }
 
 /// The rules of the peer that has proved `identity`. `has_file`: further peers, which have no rules,

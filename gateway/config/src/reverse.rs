@@ -4,18 +4,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-use crate::peers::PEERS_MAX;
 use crate::policy::split_peer;
 use crate::protocol::cannot_listen;
 use crate::text::by_text;
-use crate::{Config, ConfigError, Ports, Role};
+use crate::{Config, ConfigError, PEERS_MAX, Ports, Role};
 
-/// Maximum number of rules in `allowListen`.
-pub const LISTEN_RULES_MAX: usize = 4096;
-const _: () = assert!(
-    LISTEN_RULES_MAX == PEERS_MAX * 16,
-    "every peer of a MuxExit may have each of its 16 reverse ports"
-);
+/// Maximum number of rules in `allowListen`: 16 for each peer of an exit.
+pub const LISTEN_RULES_MAX: usize = 16 * PEERS_MAX;
 
 /// The side that listens. The other side dials the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -426,5 +426,3 @@ impl Telemetry {
         }
     }
 }
-use crate::base::path::PathProbe;
-use crate::base::peers::Peers;

@@ -36,7 +36,7 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
         opens_retried: telemetry.opens_retried(),
         session_panics: telemetry.session_panics(),
         handshakes: telemetry.handshakes(),
-        peers: telemetry.peers.streams(),
+        peer_streams: telemetry.peers.streams(),
         log_lines_dropped: log::dropped(),
     }));
     let mut page = String::new();
@@ -55,7 +55,7 @@ struct Snapshot {
     session_panics: u64,
     handshakes: Figures,
     /// The streams of each listed peer, by its identity.
-    peers: Vec<(String, Streams)>,
+    peer_streams: Vec<(String, Streams)>,
     log_lines_dropped: u64,
 }
 

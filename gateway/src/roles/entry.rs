@@ -38,6 +38,7 @@ use crate::ingress::listener::greeting::GREETINGS_MAX;
 use crate::ingress::listener::{LongHeads, UnixListeners};
 use crate::io::transport::Side;
 use crate::io::{quic, ssh};
+use crate::net::egress::Address;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::roles::network::{self, Network};
 use crate::roles::trust;

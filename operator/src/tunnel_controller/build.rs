@@ -84,20 +84,27 @@ pub struct Built {
     pub withdrawn: Result<Vec<Kept>, grants::NotKnown>,
 }
 
-/// Renders the children of `object`, and the other objects. A configuration that a gateway would
-/// refuse is a fault of the spec, which neither the schema nor the validation found.
-pub(super) fn build_all(
-    object: &ValidatedObject,
-    state: &ValidatedState,
+/// An object and its children.
+pub type Children = (Box<ValidatedObject>, Resources);
+
+/// Renders the children of `object`. A configuration that a gateway would refuse is a fault of the spec,
+/// which neither the schema nor the validation found.
+pub(super) fn build_children(
+    object: Box<ValidatedObject>,
     settings: &Settings,
-) -> (Result<Resources, Hindrance>, Built) {
-    let built = Built {
+) -> Result<Children, Hindrance> {
+    match build(&object, settings) {
+        Ok(resources) => Ok((object, resources)),
+        Err(error) => Err(Hindrance::Invalid(error.to_string())),
+    }
+}
+
+/// Renders the other objects of an object whose children can be applied.
+pub(super) fn build_others(object: &ValidatedObject, state: &ValidatedState) -> Built {
+    Built {
         certificates: Certificates::of(object, state),
         ..build_withdrawals(state)
-    };
-    let resources = build(object, settings);
-    let resources = resources.map_err(|error| Hindrance::Invalid(error.to_string()));
-    (resources, built)
+    }
 }
 
 /// Renders the objects of an object whose spec is not applied.

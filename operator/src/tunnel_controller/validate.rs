@@ -38,6 +38,7 @@ pub use connect::{Address, ValidatedConnect};
 pub use findings::{DeniedTarget, Finding, Findings};
 pub(super) use gateways::resources_of;
 pub use gateways::{CarrierPort, ValidatedGateway};
+pub(super) use network::NOBODY;
 pub use network::{NetworkSide, ValidatedNetwork};
 pub use peers::JudgedPeer;
 pub use pods::{ValidatedPods, ValidatedWan};
@@ -195,7 +196,8 @@ fn valid(
     let (streams, findings) = streams::resolved(object, &holder.namespace, named)?;
     let carrier = ValidatedCarrier::of(&object.carrier());
     let certificates = ValidatedCertificates::of(object, &holder, class.trust_domain());
-    let peers = peers::judged(&named.credentials, object, &holder.namespace);
+    let exit = object.exit().map(|exit| &exit.spec);
+    let peers = peers::judged(exit, named, &holder.namespace);
     let security = security::Source {
         object,
         holder: &holder,

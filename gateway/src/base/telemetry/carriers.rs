@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     fn carrier(id: u64, identity: &str) -> Arc<CarrierStats> {
-        let peer = (format!("192.0.2.1:{id}"), Some(identity.to_owned()));
+        let peer = (format!("192.0.2.1:{id}"), Some(identity.to_owned()), None);
         let transport = status::CarrierTransport::default();
         let carrier = CarrierStats::new(id, peer, transport, None);
         carrier.add_sent(10);

@@ -7,7 +7,7 @@ use super::{Labels, Snapshot, by, counter, family, gauge, payload};
 
 impl Snapshot {
     fn listed(&self) -> impl Iterator<Item = (Labels<'_>, &Streams)> {
-        let peers = self.peers.iter();
+        let peers = self.peer_streams.iter();
         peers.map(|(identity, streams)| (vec![("peer", identity.as_str())], streams))
     }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use muxtunnel_contract::secrets;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, Drain, LISTEN_RULES_MAX, ListenRule,
-    Peer, Policy, Ports, ProxyListener, PublicKeys, Rule, Security, SshListener, WebSocket,
+    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, Drain, ListenRule, Peer, Policy,
+    Ports, ProxyListener, PublicKeys, Rule, Security, SshListener, WebSocket,
 };
 
 use super::sizing::sizing;
@@ -99,8 +99,8 @@ fn file(key: &str) -> PathBuf {
 }
 
 fn security(object: &ValidatedObject, end: End, security: &ValidatedSecurity) -> Security {
-    let accepted = object.peers.iter().filter_map(JudgedPeer::accepted);
-    let peers: Vec<_> = accepted.filter(|_| end == End::Exit).cloned().collect();
+    let served = object.peers.iter().filter_map(JudgedPeer::served);
+    let peers: Vec<_> = served.filter(|_| end == End::Exit).cloned().collect();
     match security {
         ValidatedSecurity::None => Security::None {},
         ValidatedSecurity::Certificates { names, .. } => Security::Certificates(Certificates {
@@ -207,15 +207,14 @@ fn allow_listen(object: &ValidatedObject, security: &ValidatedSecurity) -> Vec<L
         (ValidatedSecurity::None, _) => None,
         (_, Kind::Tunnel) => Some(secrets::ENTRY_NAME),
         (_, Kind::Exit | Kind::Rendezvous) => {
-            // A younger peer takes no place of an older one.
             let rules = object.peers.iter().flat_map(|peer| {
-                let name = peer.accepted().and_then(|own| own.name.as_deref());
-                let asked = &peer.object.spec.reverse_ports;
+                let name = peer.served().and_then(|own| own.name.as_deref());
+                let asked = &peer.reverse_ports;
                 let asked = ports().filter(|port| name.is_some() && asked.contains(&port.name));
                 let rules = asked.map(|port| rule(port.port, name));
                 rules.collect::<Vec<_>>()
             });
-            return rules.take(LISTEN_RULES_MAX).collect();
+            return rules.collect();
         }
     };
     ports().map(|port| rule(port.port, named)).collect()

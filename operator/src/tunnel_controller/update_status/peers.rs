@@ -85,7 +85,8 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
             ..with(&[accepted.clone(), ready])
         }
     };
-    if let Err(problem) = &peer.verdict {
+    let fault = peer.verdict.as_ref().err();
+    if let Some(problem) = fault.filter(|_| peer.served().is_none()) {
         return Some(refused(problem.code, &problem.detail));
     }
     let (exit, applied, seen, certified) = match outcome {
@@ -140,7 +141,13 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
         0 => Verdict::no(CONNECTED, Code::Idle, ""),
         _ => Verdict::yes(CONNECTED, Code::Connected),
     };
-    let ready = ready(peer, &programmed, &connected, now);
+    let ready = match fault {
+        Some(problem) => {
+            let detail = format!("{}; the rest of the MuxPeer is in effect", problem.detail);
+            Verdict::no(READY, problem.code, detail)
+        }
+        None => ready(peer, &programmed, &connected, now),
+    };
     let was_connected = holds(&old.conditions, CONNECTED);
     let last = old.last_seen_time.as_ref();
     let is_old = last.is_none_or(|last| now.0.as_second() - last.0.as_second() >= SEEN_SECONDS);

@@ -15,7 +15,7 @@ use super::{JudgedPeer, each};
 use crate::tunnel_controller::object::Object;
 
 /// An identity that no MuxPeer has.
-const NOBODY: &str = "-";
+pub(in crate::tunnel_controller) const NOBODY: &str = "-";
 
 /// The networks of both ends, and the interfaces of their gateways.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl ValidatedNetwork {
         (peers, identifies): (&[JudgedPeer], bool),
     ) -> Result<Self, String> {
         let entry = NetworkSide {
-            cidrs: peer_cidrs(asked)?,
+            cidrs: cidrs("network.peerCIDRs", &asked.peer_cidrs)?,
             ..NetworkSide::default()
         };
         let pools = cidrs("network.addressPools", &asked.address_pools)?;
@@ -148,11 +148,6 @@ impl ValidatedNetwork {
     }
 }
 
-/// The networks that the MuxPeers of an exit may have.
-pub(super) fn peer_cidrs(asked: &crds::ExitNetwork) -> Result<Vec<Cidr>, String> {
-    cidrs("network.peerCIDRs", &asked.peer_cidrs)
-}
-
 const fn mtu_of(protocol: Protocol) -> u16 {
     match protocol {
         Protocol::Quic => QUIC_MTU_DEFAULT,
@@ -171,21 +166,24 @@ fn dns(asked: &crds::NetworkDns, exit_cidrs: &[Cidr]) -> Result<NetworkDns, Stri
 
 /// Parses networks, because only parsed text may become an argument of a command.
 pub(super) fn cidrs(field: &str, asked: &[String]) -> Result<Vec<Cidr>, String> {
-    each(field, asked, |text| {
-        let cidr = text.parse::<Cidr>();
-        let cidr = cidr.map_err(|problem| problem.to_string())?;
-        match cidr.is_every() {
-            true => Err(format!(
-                "{text} contains every address: use its two halves (0.0.0.0/1 and 128.0.0.0/1, or ::/1 and 8000::/1)"
-            )),
-            false => Ok(cidr),
-        }
-    })
+    each(field, asked, |text| cidr(text))
 }
 
 fn address(text: &str) -> Result<IpAddr, String> {
     let address = text.parse();
     address.map_err(|_| format!("{text:?} is not an address"))
+}
+
+/// Parses one network.
+pub(super) fn cidr(text: &str) -> Result<Cidr, String> {
+    let cidr = text.parse::<Cidr>();
+    let cidr = cidr.map_err(|problem| problem.to_string())?;
+    match cidr.is_every() {
+        true => Err(format!(
+            "{text} contains every address: use its two halves (0.0.0.0/1 and 128.0.0.0/1, or ::/1 and 8000::/1)"
+        )),
+        false => Ok(cidr),
+    }
 }
 
 fn addresses(field: &str, asked: &[String], within: &[Cidr]) -> Result<Vec<IpAddr>, String> {
