@@ -43,8 +43,8 @@ use quinn::rustls::{
 use serde_json::Value;
 
 use crate::{
+    bench::Bench,
     cli::RunArgs,
-    network::Network,
     plan::USUAL,
     run::prepare,
     scenario::Scenario,
@@ -87,26 +87,26 @@ pub(crate) struct HandshakesArgs {
 /// If a gateway does not start, or a handshake fails.
 pub(crate) fn run(args: &HandshakesArgs, run: &RunArgs) -> Result<()> {
     let (_, logs) = prepare(run)?;
-    let programs = run.programs()?;
+    let mut programs = run.programs()?;
     let muxgate = args.muxgate.as_ref().unwrap_or(&programs.muxgate);
-    let muxgate =
+    programs.muxgate =
         fs::canonicalize(muxgate).with_context(|| format!("cannot find {}", muxgate.display()))?;
-    let network = Network::build(Topology::Loopback, USUAL, &programs.muxwan, &logs)?;
+    let bench = Bench::build(Topology::Loopback, USUAL, &programs, &logs)?;
     let mut measured: BTreeMap<System, Vec<Measured>> = BTreeMap::new();
     for round in 1..=args.rounds {
         for (system, _) in SYSTEMS {
-            let folder = logs.join(system.name());
+            let folder = bench.folder(system);
             fs::create_dir_all(&folder)
                 .with_context(|| format!("cannot create {}", folder.display()))?;
             let muxgate = Muxgate {
-                program: &muxgate,
+                program: &programs.muxgate,
                 files: None,
             };
             let limits = Scenario::Opens.limits();
-            let _running = system.start(&network, muxgate, limits, &folder)?;
+            let _running = system.start(&bench.network, muxgate, limits, &folder)?;
             let client = Client::new(&folder)?;
             let seconds = Duration::from_secs(args.seconds.into());
-            let clients = network.namespace(Place::Client);
+            let clients = bench.network.namespace(Place::Client);
             let one = clients.enter(|| client.repeat(seconds))?;
             let one = one.with_context(|| format!("round {round}, {}", system.name()))?;
             measured.entry(system).or_default().push(one);
