@@ -14,6 +14,7 @@ pub mod next_step;
 pub mod operator_key;
 pub mod readiness;
 pub mod runner_client;
+mod triggers;
 pub mod update_status;
 pub mod validate;
 
@@ -26,10 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::controller::{Action, Config};
-use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt};
 use muxtunnel_bench_api::result::{Cell, Summary};
 use muxtunnel_bench_api::runner::{Offer, Phase, State, Unavailable};
@@ -40,7 +40,7 @@ use tracing::{Instrument, info, info_span, warn};
 use crate::apply::ApplyError;
 use crate::backoff::Backoffs;
 use crate::caches::{Cache, Caches, Cluster, Feed, NotKnown};
-use crate::classes::{Change, Classes, NoClass};
+use crate::classes::{Classes, NoClass};
 use crate::clock::{Clock, Now};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
@@ -151,7 +151,7 @@ pub async fn run(
     // no benefit.
     let benchmarks = controller::api(&context.cluster.client, namespace.as_deref());
     let benchmarks = watches::objects(benchmarks, feed, &watched);
-    let classed = classed(&context.classes, store.clone());
+    let classed = triggers::classed(&context.classes, store.clone());
     let triggers = stream::select_all([benchmarks, leadership.requeues(&store), classed]);
     let config = Config::default()
         .debounce(DEBOUNCE)
@@ -165,23 +165,6 @@ pub async fn run(
         metrics,
     )
     .await;
-}
-
-/// The benchmarks that a changed class concerns.
-fn classed(
-    classes: &Classes,
-    store: Store<MuxBenchmark>,
-) -> BoxStream<'static, ObjectRef<MuxBenchmark>> {
-    let concerned = move |change: Change| {
-        let concerns = |benchmark: &Arc<MuxBenchmark>| {
-            let namespace = benchmark.namespace().unwrap_or_default();
-            change.concerns(&namespace, benchmark.spec.class_name.as_deref())
-        };
-        let all = store.state().into_iter().filter(concerns);
-        let all: Vec<_> = all.map(|one| ObjectRef::from_obj(one.as_ref())).collect();
-        stream::iter(all)
-    };
-    classes.changes().flat_map(concerned).boxed()
 }
 
 impl<R: RunnerApi + 'static> Reconciler for Context<R> {

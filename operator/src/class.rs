@@ -67,10 +67,7 @@ fn named<'a>(name: &str, classes: &'a [Arc<MuxClass>]) -> Result<&'a MuxClass, U
     })
 }
 
-fn default<'a>(
-    classes: &'a [Arc<MuxClass>],
-    controller: &str,
-) -> Result<&'a MuxClass, Unresolved> {
+fn default<'a>(classes: &'a [Arc<MuxClass>], controller: &str) -> Result<&'a MuxClass, Unresolved> {
     let defaults = classes.iter().filter(|class| class.spec.default);
     let mut defaults: Vec<_> = defaults.map(AsRef::as_ref).collect();
     match &defaults[..] {
@@ -79,7 +76,11 @@ fn default<'a>(
             "the object has no className, and no MuxClass has `default: true`".to_owned(),
         )),
         [class] => Ok(class),
-        several if several.iter().any(|one| one.spec.controller_name == controller) => {
+        several
+            if several
+                .iter()
+                .any(|one| one.spec.controller_name == controller) =>
+        {
             defaults.sort_by_key(|class| class.name_any());
             let names: Vec<_> = defaults.iter().map(|class| class.name_any()).collect();
             let detail = format!(
@@ -216,8 +217,7 @@ impl Class {
         let class = self.spec.template.clone().unwrap_or_default();
         let mut merged = merge::template(class, own);
         let spec = merged.spec.get_or_insert_default();
-        spec.image_pull_secrets =
-            self.pull_secrets(std::mem::take(&mut spec.image_pull_secrets));
+        spec.image_pull_secrets = self.pull_secrets(std::mem::take(&mut spec.image_pull_secrets));
         merged
     }
 

@@ -104,11 +104,9 @@ impl Classes {
                     let watch = namespaces::follow(own.clone(), client.clone(), clock.clone());
                     future::Either::Left(watch)
                 }
-                Some(name) => future::Either::Right(namespaces::poll(
-                    own.clone(),
-                    client.clone(),
-                    name,
-                )),
+                Some(name) => {
+                    future::Either::Right(namespaces::poll(own.clone(), client.clone(), name))
+                }
             });
             let namespaces = future::join_all(namespaces);
             let classes = own.clone().follow(client.clone(), feed, &clock);
@@ -237,7 +235,10 @@ impl Classes {
         let is_full = |count: usize, name: String| {
             let is_full = count > CLASSES_MAX;
             if is_full {
-                warn!(name, "a MuxClass is ignored, because {CLASSES_MAX} others exist");
+                warn!(
+                    name,
+                    "a MuxClass is ignored, because {CLASSES_MAX} others exist"
+                );
             }
             is_full
         };
@@ -279,7 +280,9 @@ impl Classes {
 /// The class, or a placeholder with the fields that decide which operator serves it.
 fn decoded(object: DynamicObject) -> MuxClass {
     let name = object.name_any();
-    let controller = object.data["spec"]["controllerName"].as_str().unwrap_or_default();
+    let controller = object.data["spec"]["controllerName"]
+        .as_str()
+        .unwrap_or_default();
     let spec = json!({
         "controllerName": controller,
         "default": object.data["spec"]["default"] == true,

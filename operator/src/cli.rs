@@ -37,7 +37,11 @@ pub enum Command {
 pub struct RunArgs {
     /// Name of the operator in MuxClasses. The operator serves the objects of classes with this
     /// controllerName.
-    #[arg(long, env = "CONTROLLER_NAME", default_value = "muxtunnel.dev/operator")]
+    #[arg(
+        long,
+        env = "CONTROLLER_NAME",
+        default_value = "muxtunnel.dev/operator"
+    )]
     pub controller_name: String,
     /// Image of the gateways, for classes that name none.
     #[arg(long, env = "GATEWAY_IMAGE")]

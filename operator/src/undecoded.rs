@@ -237,7 +237,12 @@ mod tests {
     #[test]
     fn a_reason_is_bounded() {
         let meta = ObjectMeta::default();
-        let seen: Pod = placeholder(meta, &"é".repeat(REASON_LENGTH_MAX), (required(), Value::Null)).unwrap();
+        let seen: Pod = placeholder(
+            meta,
+            &"é".repeat(REASON_LENGTH_MAX),
+            (required(), Value::Null),
+        )
+        .unwrap();
         assert!(reason(&seen).unwrap().len() <= REASON_LENGTH_MAX);
     }
 }

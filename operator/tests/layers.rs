@@ -12,6 +12,7 @@ use muxtunnel_testkit::layers::{Absent, Layers};
 /// tunnels, so both others are above it.
 const LAYERS: [&[&str]; 7] = [
     &[
+        "class",
         "clock",
         "conditions",
         "failure",
@@ -30,6 +31,7 @@ const LAYERS: [&[&str]; 7] = [
         "backoff",
         "caches",
         "certificates",
+        "classes",
         "events",
         "grants",
         "leader",

@@ -216,6 +216,9 @@ fn facts(object: &View, now: Timestamp, style: Style) -> String {
         fact("Context", context.clone());
     }
     fact("Kind", object.kind.to_owned());
+    if let Some(class) = &object.status.class_name {
+        fact("Class", class.clone());
+    }
     if let Some(created) = object.created {
         fact("Age", ago(created, now));
     }

@@ -102,12 +102,7 @@ pub fn environment(
             environment: names::environment(environment.key.index),
             end,
         })?;
-        agents.push(agents::deployment(
-            benchmark,
-            environment,
-            *agent,
-            gateway,
-        ));
+        agents.push(agents::deployment(benchmark, environment, *agent, gateway));
     }
     let mut services = vec![service.clone()];
     if !benchmark.measures(Path::Tunnel) {

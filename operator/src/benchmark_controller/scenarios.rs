@@ -423,6 +423,44 @@ async fn a_delay_that_the_class_does_not_permit_makes_no_environment() {
     assert_eq!(world.names("muxtunnels"), [""; 0]);
 }
 
+/// The class of a benchmark can come later, so the benchmark has not failed.
+#[tokio::test]
+async fn a_benchmark_waits_for_its_class_and_belongs_to_the_operator_of_it() {
+    let mut world = World::new(&format!("className: canary{SPEC}"));
+    world.reconcile().await;
+    assert_eq!(
+        world.cluster.take_writes(),
+        ["PATCH muxbenchmarks/probe/status"]
+    );
+    let said = world.verdict("Ready").unwrap();
+    assert!(
+        said.starts_with("False MT0370 no MuxClass canary exists"),
+        "{said}"
+    );
+    assert_eq!(world.status().completion_time, None);
+    world.class["metadata"]["name"] = json!("canary");
+    world.class["spec"]["controllerName"] = json!("example.com/operator");
+    world.reconcile().await;
+    assert_eq!(world.cluster.take_writes(), [""; 0]);
+    world.class = class_json();
+    world.class["metadata"]["name"] = json!("canary");
+    world.class["spec"]["images"] = json!({"bench": "own/bench:1"});
+    world.class["spec"]["imagePullSecrets"] = json!([{"name": "registry"}]);
+    world.class["spec"]["template"] = json!({"spec": {"nodeSelector": {"pool": "mux"}}});
+    world.reconcile().await;
+    world.start_runner();
+    world.reconcile().await;
+    let pod = |path: &str| world.cluster.get(path).unwrap()["spec"]["template"]["spec"].clone();
+    for path in ["jobs/probe", "deployments/probe-e1-tunnel-client"] {
+        let pod = pod(path);
+        assert_eq!(pod["containers"][0]["image"], "own/bench:1", "{path}");
+        assert_eq!(pod["imagePullSecrets"], json!([{"name": "registry"}]));
+        assert_eq!(pod["nodeSelector"], json!({"pool": "mux"}), "{path}");
+    }
+    let tunnel = world.cluster.get("muxtunnels/probe-e1-native").unwrap();
+    assert_eq!(tunnel["spec"]["className"], "canary");
+}
+
 #[tokio::test]
 async fn a_job_of_that_name_that_is_not_ours_is_not_touched() {
     let world = World::new(SPEC);

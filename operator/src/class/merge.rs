@@ -4,9 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use muxtunnel_crds::{
-    Resources, Template, TemplateContainer, TemplateMetadata, TemplateSpec,
-};
+use muxtunnel_crds::{Resources, Template, TemplateContainer, TemplateMetadata, TemplateSpec};
 
 type Map<V> = BTreeMap<String, V>;
 

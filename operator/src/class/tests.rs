@@ -14,7 +14,10 @@ fn class(name: &str, spec: &Value) -> Arc<MuxClass> {
 }
 
 fn foreign(name: &str, default: bool) -> Arc<MuxClass> {
-    class(name, &json!({"controllerName": "example.com/operator", "default": default}))
+    class(
+        name,
+        &json!({"controllerName": "example.com/operator", "default": default}),
+    )
 }
 
 fn resolved(asked: Option<&str>, classes: &[Arc<MuxClass>]) -> Result<String, Unresolved> {
@@ -27,7 +30,10 @@ fn refused(code: Code, detail: &str) -> Result<String, Unresolved> {
 
 #[test]
 fn an_object_has_the_class_that_it_names_or_the_only_default() {
-    let classes = [class("a", &json!({})), class("b", &json!({"default": true}))];
+    let classes = [
+        class("a", &json!({})),
+        class("b", &json!({"default": true})),
+    ];
     assert_eq!(resolved(Some("a"), &classes), Ok("a".to_owned()));
     assert_eq!(resolved(None, &classes), Ok("b".to_owned()));
     assert_eq!(
@@ -67,7 +73,10 @@ fn an_object_of_another_operators_class_is_not_ours() {
     assert_eq!(resolved(None, &defaults), Err(Unresolved::Foreign));
     // Both operators would serve the object.
     let both = resolved(None, &[own, default]);
-    assert!(matches!(both, Err(Unresolved::Refused(Code::ClassAmbiguous, _))));
+    assert!(matches!(
+        both,
+        Err(Unresolved::Refused(Code::ClassAmbiguous, _))
+    ));
 }
 
 #[test]
@@ -76,11 +85,16 @@ fn a_class_may_permit_namespaces_by_their_labels() {
         "matchLabels": {"team": "a"},
         "matchExpressions": [{"key": "zone", "operator": "In", "values": ["x", "y"]}],
     });
-    let class = class("a", &json!({"namespaces": {"from": "Selector", "selector": selector}}));
+    let class = class(
+        "a",
+        &json!({"namespaces": {"from": "Selector", "selector": selector}}),
+    );
     let classes = [class];
     let of = |labels: &[(&str, &str)]| {
         let labels = labels.iter();
-        let labels: Labels = labels.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let labels: Labels = labels
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
         resolve(Some("a"), &classes, CONTROLLER, Some(&labels)).map(ResourceExt::name_any)
     };
     assert_eq!(of(&[("team", "a"), ("zone", "y")]), Ok("a".to_owned()));
@@ -89,9 +103,15 @@ fn a_class_may_permit_namespaces_by_their_labels() {
             panic!("{labels:?} are permitted");
         };
         assert_eq!(code, Code::ClassNotPermitted);
-        assert!(detail.starts_with("MuxClass a does not permit this namespace"), "{detail}");
+        assert!(
+            detail.starts_with("MuxClass a does not permit this namespace"),
+            "{detail}"
+        );
     }
-    assert_eq!(resolved(Some("a"), &classes), Err(Unresolved::NamespaceUnknown));
+    assert_eq!(
+        resolved(Some("a"), &classes),
+        Err(Unresolved::NamespaceUnknown)
+    );
 }
 
 #[test]
@@ -129,7 +149,11 @@ fn a_key_is_permitted_as_a_whole_or_by_its_prefix() {
 #[test]
 fn a_class_permits_nothing_that_it_does_not_name() {
     let class = class_with(|spec| spec["permitted"] = json!({}));
-    for feature in [Feature::WanEmulation, Feature::Network, Feature::UnsafeSysctls] {
+    for feature in [
+        Feature::WanEmulation,
+        Feature::Network,
+        Feature::UnsafeSysctls,
+    ] {
         assert!(class.refusal(feature, "field").is_some());
     }
 }
@@ -202,7 +226,10 @@ fn the_template_of_an_object_lies_over_that_of_its_class() {
     let [from_class, from_own] =
         [(&class, &json!({})), (&json!({}), &own)].map(|(class, own)| merged(class, own));
     assert_eq!(from_class["metadata"], class["metadata"]);
-    assert_eq!(from_class["spec"]["containers"], class["spec"]["containers"]);
+    assert_eq!(
+        from_class["spec"]["containers"],
+        class["spec"]["containers"]
+    );
     assert_eq!(from_own["metadata"], own["metadata"]);
     assert_eq!(from_own["spec"]["tolerations"], own["spec"]["tolerations"]);
 }

@@ -89,7 +89,10 @@ fn no_object_has_a_class_before_the_list() {
 
 #[test]
 fn a_class_that_cannot_be_decoded_is_still_of_its_operator() {
-    let newer = [("imagePullPolicy", json!("Sometimes")), ("default", json!(false))];
+    let newer = [
+        ("imagePullPolicy", json!("Sometimes")),
+        ("default", json!(false)),
+    ];
     let known = known([class_json(), class("newer", &newer)]);
     assert_eq!(name_of(&known, None).unwrap(), "muxtunnel");
     let Err(NoClass::Refused(code, detail)) = name_of(&known, Some("newer")) else {
@@ -101,18 +104,29 @@ fn a_class_that_cannot_be_decoded_is_still_of_its_operator() {
     let mut foreign = newer.to_vec();
     foreign.push(("controllerName", json!("example.com/operator")));
     known.put(class("newer", &foreign));
-    assert!(matches!(name_of(&known, Some("newer")), Err(NoClass::Foreign)));
+    assert!(matches!(
+        name_of(&known, Some("newer")),
+        Err(NoClass::Foreign)
+    ));
 }
 
 #[test]
 fn further_classes_are_ignored_and_what_is_known_still_changes() {
-    let all = (0..CLASSES_MAX).map(|number| {
-        class(&format!("c{number}"), &[("default", json!(number == 0))])
-    });
+    let all = (0..CLASSES_MAX)
+        .map(|number| class(&format!("c{number}"), &[("default", json!(number == 0))]));
     let mut known = known(all);
     known.put(class("further", &[("default", json!(false))]));
-    assert!(matches!(name_of(&known, Some("further")), Err(NoClass::Refused(..))));
-    known.put(class("c7", &[("default", json!(false)), ("images", json!({"gateway": "g:2"}))]));
+    assert!(matches!(
+        name_of(&known, Some("further")),
+        Err(NoClass::Refused(..))
+    ));
+    known.put(class(
+        "c7",
+        &[
+            ("default", json!(false)),
+            ("images", json!({"gateway": "g:2"})),
+        ],
+    ));
     let changed = known.classes.find("site", Some("c7")).unwrap();
     assert_eq!(changed.images.gateway, "g:2");
     known.remove(class("c8", &[]));
@@ -157,7 +171,10 @@ fn labels_of_a_namespace_decide_and_are_told_if_a_class_selects_by_them() {
     label("a");
     assert_eq!(name_of(&known, None).unwrap(), "muxtunnel");
     assert_eq!(changed.len(), 2, "an unchanged label is not told");
-    assert_eq!(changed.try_recv().unwrap(), Change::Namespace("site".to_owned()));
+    assert_eq!(
+        changed.try_recv().unwrap(),
+        Change::Namespace("site".to_owned())
+    );
 }
 
 #[test]

@@ -40,8 +40,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::fixtures::tunnel::{
-    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, OPEN, RENDEZVOUS, SMALLEST, object_json,
-    class, class_with, settings, shop_json, tuned,
+    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, OPEN, RENDEZVOUS, SMALLEST, class,
+    class_with, object_json, settings, shop_json, tuned,
 };
 
 /// The key of a second exit in another cluster.

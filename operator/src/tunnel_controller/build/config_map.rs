@@ -41,10 +41,7 @@ pub(super) fn build(
     end: End,
     config: &Config,
 ) -> Result<(ConfigMap, Vec<String>), BuildError> {
-    let (own, text) = (
-        key(object, end, config)?,
-        rendered(config.to_yaml(), end)?,
-    );
+    let (own, text) = (key(object, end, config)?, rendered(config.to_yaml(), end)?);
     let mut bytes = text.len();
     if bytes > BYTES_MAX {
         let problem = format!(

@@ -174,12 +174,7 @@ fn away_from(nodes: &BTreeSet<String>, own: Option<Affinity>) -> Affinity {
     affinity
 }
 
-fn pod(
-    object: &ValidatedObject,
-    end: End,
-    gateway: &ValidatedGateway,
-    key: String,
-) -> PodSpec {
+fn pod(object: &ValidatedObject, end: End, gateway: &ValidatedGateway, key: String) -> PodSpec {
     let own_labels = selector(object, end);
     let mounted = mounted(object, end, gateway, key);
     let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted.into_iter().unzip();
@@ -188,7 +183,9 @@ fn pod(
     let token = object.benchmark.as_ref();
     let token = token.and_then(|benchmark| benchmark.agents_token.clone());
     let resources = resources_of(&gateway.template, ContainerName::Gateway);
-    let agent = token.as_ref().map(|_| muxbench::agent(&object.class, resources));
+    let agent = token
+        .as_ref()
+        .map(|_| muxbench::agent(&object.class, resources));
     volumes.extend(token.map(muxbench::token_volume));
     let gateway_container = container(object, gateway, mounts);
     let init_containers = init_containers(object, end, gateway);

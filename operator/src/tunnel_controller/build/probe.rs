@@ -110,12 +110,7 @@ const fn word(kind: Kind) -> &'static str {
     }
 }
 
-fn job(
-    object: &ValidatedObject,
-    name: &str,
-    end: End,
-    template: &Template,
-) -> Job {
+fn job(object: &ValidatedObject, name: &str, end: End, template: &Template) -> Job {
     // The container has limits, because a namespace's quota may require them.
     let resources = deployment::helper_resources(
         template,

@@ -1,7 +1,6 @@
 //! Tests upgrades and changes whose roll-out does not end. The pods of each image and of each static
 //! configuration keep a document with which they can start, and no permission that is revoked.
 
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};

@@ -23,7 +23,11 @@ pub(super) fn not_permitted(object: &Object, class: &Class) -> Option<String> {
     let key = metadata.find_map(|metadata| class.refused_key(metadata));
     let tuning = object.tuning();
     let features = [
-        (object.wan_emulation().is_some(), Feature::WanEmulation, "wanEmulation"),
+        (
+            object.wan_emulation().is_some(),
+            Feature::WanEmulation,
+            "wanEmulation",
+        ),
         (object.has_network(), Feature::Network, "network"),
         (
             tuning.is_some_and(|tuning| tuning.allow_unsafe),

@@ -286,7 +286,7 @@ fn protocols_that_carry_packets_are_those_of_the_gateways() {
 }
 
 #[test]
-fn a_network_that_the_installation_does_not_permit_is_refused_with_a_sentence() {
+fn a_network_that_the_class_does_not_permit_is_refused_with_a_sentence() {
     let without = class_with(|spec| spec["permitted"]["features"] = json!(["WANEmulation"]));
     let valid = validate(
         &benchmark(&format!("{SPEC}paths: [Network]\n")),
@@ -338,7 +338,7 @@ fn results_are_read_as_they_were_written() {
 
 /// The labels of a benchmark's tunnel are the labels of its tunnels, so the same keys are permitted.
 #[test]
-fn a_label_that_the_installation_does_not_permit_is_refused() {
+fn a_label_that_the_class_does_not_permit_is_refused() {
     for end in ["entry", "exit"] {
         let labelled = |key: &str| {
             let spec = format!(
@@ -351,8 +351,7 @@ fn a_label_that_the_installation_does_not_permit_is_refused() {
         let Err(refused) = labelled("app") else {
             panic!("{end}: the label is taken");
         };
-        let problem =
-            "template.metadata.labels app: the installation does not permit this key on pods";
+        let problem = "template.metadata.labels app: permitted.podMetadataKeys of MuxClass muxtunnel does not have this key";
         assert!(refused.to_string().contains(problem), "{refused}");
     }
 }

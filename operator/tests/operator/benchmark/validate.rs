@@ -40,7 +40,7 @@ fn what_cannot_be_run_is_refused_by_name() {
         refusal("durationSeconds: 5"),
         "warmUpSeconds 5 must be less than durationSeconds 5, which includes the warm-up"
     );
-    let problem = "template.metadata.labels app: the installation does not permit this key on pods";
+    let problem = "template.metadata.labels app: permitted.podMetadataKeys of MuxClass muxtunnel does not have this key";
     let refused = refusal("template: {metadata: {labels: {app: payments}}}");
     assert!(refused.starts_with(problem), "{refused}");
 }
