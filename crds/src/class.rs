@@ -21,43 +21,7 @@ use crate::{Template, Tuning, patterns, rules};
     status = "MuxClassStatus",
     derive = "PartialEq",
     doc = "Settings of an administrator for the objects that name the class: images, pods and permitted features. Without `className`, an object has the class with `default`.",
-    validation = rules::class_name(),
-    printcolumn(
-        name = "Default",
-        type_ = "boolean",
-        json_path = ".spec.default",
-        description = "Whether objects without className have this class"
-    ),
-    printcolumn(
-        name = "Objects",
-        type_ = "integer",
-        json_path = ".status.objects.total",
-        description = "Objects of the class"
-    ),
-    printcolumn(
-        name = "Current",
-        type_ = "integer",
-        json_path = ".status.objects.current",
-        description = "Objects that run the images and the template of the class"
-    ),
-    printcolumn(
-        name = "Rolled out",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"RolledOut\")].status",
-        description = "All objects of the class run its images and its template"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    ),
-    printcolumn(
-        name = "Controller",
-        type_ = "string",
-        json_path = ".spec.controllerName",
-        description = "The operator that serves the class",
-        priority = "1"
-    )
+    validation = rules::class_name()
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::controller_name_immutable())]

@@ -11,9 +11,7 @@ use crate::rules;
 /// NetworkPolicies.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::peers_of_type(),
-)]
+#[x_kube(validation = rules::peers_of_type())]
 pub struct Clients {
     /// Namespace: the pods of the object's namespace. Any: all clients, inside and outside the
     /// cluster. Peers: the clients in `peers`.

@@ -16,6 +16,7 @@ mod benchmark;
 mod carrier;
 mod class;
 mod clients;
+mod columns;
 mod exit;
 mod forward;
 mod gateway;
@@ -54,10 +55,12 @@ pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
 pub use key::{KeyOrigin, KeySource, KeyStatus};
 // The resources share these types with the gateway's file.
 pub use muxtunnel_gateway_config::{
-    Accept, BitRate, CongestionControl, Limits, Pool, Priority, Protocol, ProxyListen,
-    ProxyProtocol, RuleFields as Rule, Send, Timeouts, Transport,
+    Accept, BitRate, CongestionControl, Limits, PeerLimits, Pool, Priority, Protocol, ProxyListen,
+    ProxyProtocol, RuleFields as Rule, Send, SshAlgorithms, Timeouts, Transport, WebSocketScheme,
 };
-pub use network::{ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule};
+pub use network::{
+    ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule, NetworkSettings,
+};
 pub use peer::{MuxPeer, MuxPeerSpec, MuxPeerStatus};
 pub use readable::readable;
 pub use references::{ExitRef, HostPort, IssuerRef, SecretRef, ServiceRef, UsersSecretRef};
@@ -68,7 +71,7 @@ pub use service::{
     CarrierService, ExternalTrafficPolicy, IpFamily, IpFamilyPolicy, Service, ServiceSettings,
     ServiceType,
 };
-pub use ssh::{Ssh, SshAlgorithms, SshHostKey, SshLogin, SshService};
+pub use ssh::{Ssh, SshHostKey, SshLogin, SshService};
 pub use status::{
     Bottleneck, CarrierStatus, Direction, Endpoint, EndpointProtocol, GatewayStatus, NetworkStatus,
     ServicePortStatus, ServiceStatus, SysctlStatus,
@@ -107,6 +110,8 @@ pub mod condition {
     pub const RECONCILING: &str = "Reconciling";
     /// The cause needs an administrator. Present only while it is true.
     pub const STALLED: &str = "Stalled";
+    /// All objects of a class have its images, its template and its tuning.
+    pub const ROLLED_OUT: &str = "RolledOut";
     /// All cells of a benchmark were measured. The benchmark has ended.
     pub const COMPLETE: &str = "Complete";
     /// Some or all cells of a benchmark were not measured. The benchmark has ended.

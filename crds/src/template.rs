@@ -9,18 +9,19 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::patterns;
 
 /// Settings of pods. `C` is the names of their containers.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Template<C = ContainerName> {
     /// Labels and annotations of the pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<TemplateMetadata>,
     /// Scheduling, DNS and containers of the pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub spec: Option<TemplateSpec<C>>,
 }
 
@@ -41,6 +42,7 @@ pub struct TemplateMetadata {
 }
 
 /// Scheduling, DNS and containers of pods, as in a PodSpec.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateSpec<C = ContainerName> {
@@ -53,22 +55,18 @@ pub struct TemplateSpec<C = ContainerName> {
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub tolerations: Vec<Toleration>,
     /// Scheduling constraints, as in a pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
     /// Topology spread constraints, as in a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Name of a PriorityClass.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::OBJECT_NAME))]
     pub priority_class_name: Option<String>,
     /// Name of a RuntimeClass.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::OBJECT_NAME))]
     pub runtime_class_name: Option<String>,
     /// Name of the scheduler. Default: the cluster's default scheduler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::OBJECT_NAME))]
     pub scheduler_name: Option<String>,
     /// Secrets of the object's namespace with which the kubelet pulls images.
@@ -76,10 +74,8 @@ pub struct TemplateSpec<C = ContainerName> {
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// How the pods resolve names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_policy: Option<DnsPolicy>,
     /// DNS servers, search domains and options, as in a pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_config: Option<PodDNSConfig>,
     /// Additional lines of the pods' hosts file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -103,19 +99,8 @@ pub enum DnsPolicy {
     None,
 }
 
-impl DnsPolicy {
-    /// The value for a pod's `spec.dnsPolicy`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ClusterFirst => "ClusterFirst",
-            Self::Default => "Default",
-            Self::None => "None",
-        }
-    }
-}
-
 /// Compute resources of one container.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateContainer<C = ContainerName> {
@@ -123,7 +108,6 @@ pub struct TemplateContainer<C = ContainerName> {
     pub name: C,
     /// Compute resources of the container: CPU, memory and ephemeral storage. Default: small requests,
     /// and no limits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 }
 

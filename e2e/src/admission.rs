@@ -8,7 +8,9 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
 use kube::{Api, ResourceExt};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
-use muxtunnel_crds::{MuxBenchmark, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
+use muxtunnel_crds::{
+    MuxBenchmark, MuxClass, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel,
+};
 use serde_json::Value;
 
 use crate::namespace::TestNamespace;
@@ -76,6 +78,10 @@ fn api_of(ns: &TestNamespace, object: &Value) -> Result<Api<DynamicObject>> {
         Some("MuxPeer") => ApiResource::erase::<MuxPeer>(&()),
         Some("MuxBenchmark") => ApiResource::erase::<MuxBenchmark>(&()),
         Some("MuxGrant") => ApiResource::erase::<MuxGrant>(&()),
+        Some("MuxClass") => {
+            let resource = ApiResource::erase::<MuxClass>(&());
+            return Ok(Api::all_with(ns.client.clone(), &resource));
+        }
         other => bail!("an object of kind {other:?}"),
     };
     Ok(Api::namespaced_with(ns.client.clone(), &ns.name, &resource))

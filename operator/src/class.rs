@@ -13,8 +13,10 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    Feature, MuxClass, MuxClassSpec, NamespacesFrom, Template, TemplateMetadata, Tuning,
+    Feature, ImagePullPolicy, MuxClass, MuxClassSpec, NamespacesFrom, Template, TemplateMetadata,
+    Tuning,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::settings::Images;
 
@@ -122,7 +124,46 @@ pub struct Class {
     spec: MuxClassSpec,
 }
 
+/// The part of a class that pods have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClassPart {
+    /// The images of pods.
+    pub images: Images,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    image_pull_policy: Option<ImagePullPolicy>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    image_pull_secrets: Vec<LocalObjectReference>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    template: Option<Template>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tuning: Option<Tuning>,
+}
+
 impl Class {
+    /// The part that pods have.
+    #[must_use]
+    pub fn part(&self) -> ClassPart {
+        ClassPart {
+            images: self.images.clone(),
+            image_pull_policy: self.spec.image_pull_policy,
+            image_pull_secrets: self.spec.image_pull_secrets.clone(),
+            template: self.spec.template.clone(),
+            tuning: self.spec.tuning.clone(),
+        }
+    }
+
+    /// The class with another part. What the class permits does not change.
+    #[must_use]
+    pub fn with(mut self, part: ClassPart) -> Self {
+        self.images = part.images;
+        self.spec.image_pull_policy = part.image_pull_policy;
+        self.spec.image_pull_secrets = part.image_pull_secrets;
+        self.spec.template = part.template;
+        self.spec.tuning = part.tuning;
+        self
+    }
+
     /// The class, with the images of the operator's own version (`own`) where it names none.
     #[must_use]
     pub fn of(class: &MuxClass, own: &Images) -> Self {

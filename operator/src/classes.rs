@@ -133,6 +133,12 @@ impl Classes {
         &self.0.cache
     }
 
+    /// The images of the operator's own version.
+    #[must_use]
+    pub fn images(&self) -> &Images {
+        &self.0.images
+    }
+
     /// Whether this operator serves `class`.
     #[must_use]
     pub fn is_own(&self, class: &MuxClass) -> bool {

@@ -1,6 +1,7 @@
 //! The command line of the operator, and its exit statuses.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -83,6 +84,9 @@ pub struct RunArgs {
     /// only IPv4 if the kernel has no IPv6.
     #[arg(long, env = "HEALTH_LISTEN", default_value = "[::]:8080")]
     pub health_listen: SocketAddr,
+    /// Manifest of a MuxClass that the operator applies. Default: none.
+    #[arg(long, env = "CLASS_FILE")]
+    pub class_file: Option<PathBuf>,
     /// Name of the Lease in --namespace for the leader election.
     #[arg(long, env = "LEASE_NAME", default_value = "muxtunnel-operator")]
     pub lease_name: String,

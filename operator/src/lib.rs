@@ -4,9 +4,9 @@
 //! Each controller is a pipeline with one file per step: dereference -> validate -> build -> apply
 //! -> observe -> publish -> update_status. Validate and build are pure. Only the steps that write
 //! get a client. This level contains the shared modules of the controllers: [`api_server`],
-//! [`apply`], [`backoff`], [`caches`], [`certificates`], [`class`], [`classes`], [`clock`], [`conditions`], [`events`],
+//! [`apply`], [`backoff`], [`caches`], [`certificates`], [`class`], [`class_file`], [`classes`], [`clock`], [`conditions`], [`events`],
 //! [`failure`], [`grants`], [`watches`], [`health`], [`key_pair`], [`labels`], [`leader`], [`metrics`],
-//! [`observer`], [`pods`], [`quantity`], [`reader`], [`settings`], [`undecoded`]. Start reading at
+//! [`observer`], [`pods`], [`quantity`], [`reader`], [`settings`], [`undecoded`], [`upgrades`]. Start reading at
 //! [`tunnel_controller`], then [`peer_controller`] and [`benchmark_controller`].
 
 // The crate's name in tests outside of the crate. The crate's own tests share some of their files.
@@ -20,6 +20,8 @@ pub mod benchmark_controller;
 pub mod caches;
 pub mod certificates;
 pub mod class;
+pub mod class_controller;
+pub mod class_file;
 pub mod classes;
 pub mod cli;
 pub mod clock;
@@ -45,5 +47,6 @@ pub mod settings;
 pub(crate) mod testing;
 pub mod tunnel_controller;
 pub mod undecoded;
+pub mod upgrades;
 pub mod watch_clock;
 pub mod watches;

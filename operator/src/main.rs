@@ -12,6 +12,8 @@ use kube::client::ClientBuilder;
 use muxtunnel_operator::api_server::ApiServer;
 use muxtunnel_operator::apply::Settled;
 use muxtunnel_operator::caches::{Cluster, Feeds, Targets};
+use muxtunnel_operator::class_controller::{self, Planner};
+use muxtunnel_operator::class_file::ClassFile;
 use muxtunnel_operator::classes::Classes;
 use muxtunnel_operator::cli::{Cli, Command, RunArgs};
 use muxtunnel_operator::clock::Clock;
@@ -24,6 +26,7 @@ use muxtunnel_operator::observer::ObserverLayer;
 use muxtunnel_operator::settings::{AdminPeers, Images, Settings};
 use muxtunnel_operator::tunnel_controller::Parts;
 use muxtunnel_operator::tunnel_controller::observe::HttpGateways;
+use muxtunnel_operator::upgrades::turns::Turns;
 use muxtunnel_operator::watch_clock::WatchClock;
 use muxtunnel_operator::watches::WATCH_SECONDS;
 use muxtunnel_operator::{benchmark_controller, peer_controller, tunnel_controller};
@@ -52,6 +55,8 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let (leadership, watched) = (elector.leadership(), Arc::new(WatchClock::default()));
     let metrics = Metrics::new(leadership.clone(), watched.clone());
     let client = client(config, &leadership, &watched, &metrics)?;
+    let class_file = args.class_file.as_deref();
+    let class_file = class_file.map(ClassFile::read).transpose()?;
     let (scopes, health_listen) = (scopes(args.watch_namespaces.clone()), args.health_listen);
     let served = (args.controller_name.clone(), images(&args));
     let settings = Arc::new(settings(args));
@@ -66,6 +71,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         settings,
         grants,
         classes,
+        turns: Turns::default(),
         api_server,
         leadership,
         metrics: metrics.clone(),
@@ -73,6 +79,10 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         clock,
     };
     let mut controllers = operator.controllers(scopes);
+    if let Some(file) = class_file {
+        let (client, leadership) = (operator.client.clone(), operator.leadership.clone());
+        controllers.push(file.keep_applied(client, leadership).boxed_local());
+    }
     controllers.push(watch_grants.boxed_local());
     controllers.push(watch_classes.boxed_local());
     controllers.push(follow_api_server.boxed_local());
@@ -133,6 +143,7 @@ struct Operator {
     events: Events,
     grants: Grants,
     classes: Classes,
+    turns: Turns,
     api_server: ApiServer,
     leadership: Leadership,
     metrics: Metrics,
@@ -149,10 +160,19 @@ impl Operator {
             .collect();
         let caches = |(scope, feeds): &(Option<String>, Feeds)| (scope.clone(), feeds.caches());
         let targets = Targets::new(scopes.iter().map(caches));
+        let planner = Planner {
+            client: self.client.clone(),
+            scopes: scopes.iter().map(|(_, feeds)| feeds.caches()).collect(),
+            classes: self.classes.clone(),
+            turns: self.turns.clone(),
+            figures: self.metrics.classes.clone(),
+            clock: self.clock.clone(),
+        };
+        let classes = class_controller::run(planner, self.leadership.clone());
         let controllers = scopes
             .into_iter()
             .flat_map(|(scope, feeds)| self.controllers_of(scope, feeds, targets.clone()));
-        controllers.collect()
+        controllers.chain([classes.boxed_local()]).collect()
     }
 
     fn controllers_of(
@@ -174,6 +194,7 @@ impl Operator {
             events: self.events.clone(),
             grants: self.grants.clone(),
             classes: self.classes.clone(),
+            turns: self.turns.clone(),
             api_server: self.api_server.clone(),
             gateways: HttpGateways::default(),
             figures: self.metrics.tunnels.clone(),

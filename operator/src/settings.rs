@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// Settings of the operator, from its flags.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -13,7 +15,7 @@ pub struct Settings {
 }
 
 /// The images of pods.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Images {
     /// Image with `/usr/local/bin/muxgate`.
     pub gateway: String,

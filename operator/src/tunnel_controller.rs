@@ -61,6 +61,7 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
+use crate::upgrades::turns::Turns;
 use crate::watch_clock::WatchClock;
 use crate::watches::{self, Trigger};
 use access::{Access, Memory, Outputs, pure};
@@ -102,6 +103,8 @@ pub struct Parts<G> {
     pub grants: Grants,
     /// The classes of objects.
     pub classes: Classes,
+    /// The permissions to take the revision of a class.
+    pub turns: Turns,
     /// The API server's addresses.
     pub api_server: ApiServer,
     /// Queries gateways.
@@ -122,6 +125,7 @@ pub struct Context<G = observe::HttpGateways> {
     events: Events,
     prober: observe::Prober<G>,
     debounce: update_status::StatusDebounce,
+    unknown_keys: update_status::UnknownKeys,
     backoffs: Backoffs,
     /// Back-offs of objects that are not ready.
     pending: Backoffs,
@@ -145,6 +149,7 @@ impl<G: observe::Gateways> Context<G> {
                 targets: parts.targets,
                 grants: parts.grants,
                 classes: parts.classes,
+                turns: parts.turns,
                 api_server: parts.api_server,
                 memory: memory.clone(),
                 watches: parts.watches,
@@ -160,6 +165,7 @@ impl<G: observe::Gateways> Context<G> {
             prober: observe::Prober::new(parts.gateways, parts.clock.clone()),
             clock: parts.clock,
             debounce: update_status::StatusDebounce::default(),
+            unknown_keys: update_status::UnknownKeys::default(),
             pending: backoffs.sibling(PENDING_FIRST),
             backoffs,
         }
@@ -180,6 +186,7 @@ pub async fn run<G: observe::Gateways>(
     others.push(context.prober.wakes());
     others.push(triggers::granted(&access.grants, &access.caches));
     others.push(triggers::classed(&access.classes, &access.caches));
+    others.push(access.turns.wakes());
     let (routes, [tunnels, exits, rendezvous]) = Routes::new();
     let context = Arc::new(context);
     let shared = (&context, &leadership, &metrics);
@@ -249,6 +256,7 @@ where
     }
 
     fn forget(&self, object: &ObjectRef<DynamicObject>) {
+        drop(self.context.access.turns.change());
         self.context.backoffs.is_gone(object);
         self.context.pending.is_gone(object);
     }
@@ -262,6 +270,8 @@ pub async fn reconcile<G: observe::Gateways>(
     object: Object,
     context: Arc<Context<G>>,
 ) -> Result<Action, Error> {
+    // The children have changed, or this reconciliation changes them.
+    let _change = context.access.turns.change();
     let span = info_span!(
         "object",
         kind = object.kind().name(),
@@ -333,24 +343,21 @@ async fn pass<G: observe::Gateways>(
     let found = dereference::dereference(access, (object, class), holder, now).await;
     let named = found.named;
     let plan = match found.class {
-        Ok(class) => pure(|| validate::validate(object, &named, class)),
+        Ok(class) => pure(|| {
+            let valid = validate::validate(object, &named, class)?;
+            build::build_children(valid, settings)
+        }),
         Err(hindrance) => Err(hindrance),
     };
-    let peers = plan.as_ref().ok().map(|valid| valid.peers.clone());
+    let peers = plan.as_ref().ok().map(|(valid, _)| valid.peers.clone());
     let time = now.seconds();
     let state = pure(move || validate::state((object, holder), named, peers, time));
-    let (children, built) = match plan {
-        Ok(valid) => {
-            let (built, others) = pure(|| build::build_all(&valid, &state, settings));
-            (built.map(|resources| (valid, resources)), others)
-        }
-        Err(hindrance) => {
-            let others = pure(|| build::build_withdrawals(&state));
-            (Err(hindrance), others)
-        }
+    let built = match &plan {
+        Ok((valid, _)) => pure(|| build::build_others(valid, &state)),
+        Err(_) => pure(|| build::build_withdrawals(&state)),
     };
     let failures = context.failures(object);
-    let reached = apply::apply(outputs, holder, (children, built), failures).await;
+    let reached = apply::apply(outputs, holder, (plan, built), failures).await;
     let observed = observe::observe_all(caches, &context.prober, reached.children, &state).await;
     let outcome = publish::publish(outputs, &state, observed, reached.certified).await;
     (outcome, state, found.stale)
@@ -370,6 +377,12 @@ async fn report<G: observe::Gateways>(
         .events
         .publish_transitions(&reference, old, status.conditions());
     events.await;
+    if let (Outcome::Observed(_, _, seen, _), Some(uid)) = (told.0, object.uid()) {
+        let of = (&*uid, object.kind());
+        if let Some(happened) = context.unknown_keys.happened(of, seen, now.seconds()) {
+            context.events.publish_once(&reference, &happened).await;
+        }
+    }
     Ok(status)
 }
 

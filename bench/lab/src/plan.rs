@@ -70,7 +70,10 @@ pub(crate) fn paired(selection: &Selection) -> Vec<Environment> {
             &[Scenario::BulkIperf2, Scenario::PingPong],
         ),
         connections: or(&selection.connections, &[1, 10]),
-        systems: or(&selection.systems, &[System::MuxgateNative]),
+        systems: or(
+            &selection.systems,
+            &[System::MuxgateNative, System::MuxgateKeys],
+        ),
     });
     for environment in &mut environments {
         let cells = &mut environment.cells;

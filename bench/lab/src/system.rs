@@ -40,7 +40,7 @@ use crate::{
     topology::{Addresses, Place, TUNNEL, Topology},
 };
 
-pub(crate) use launch::Limits;
+pub(crate) use launch::{Limits, Muxgate};
 pub(crate) use proxy::Proxy;
 pub(crate) use running::Running;
 pub(crate) use service::Service;
@@ -370,7 +370,7 @@ impl System {
     pub(crate) fn start(
         self,
         network: &Network,
-        muxgate: &Path,
+        muxgate: Muxgate<'_>,
         limits: Limits,
         folder: &Path,
     ) -> Result<Running> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
-use kube::api::{LogParams, Patch, PatchParams, PostParams};
-use muxtunnel_crds::{MuxBenchmark, MuxExit, MuxPeer, MuxRendezvous, MuxTunnel, condition};
+use kube::api::{LogParams, PostParams};
+use muxtunnel_crds::{MuxExit, MuxPeer, MuxRendezvous, MuxTunnel, condition};
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, turn, wait, with_temp_ns};
 use serde::Deserialize;
@@ -28,7 +28,6 @@ pub(crate) fn example(file: &str) -> Result<String> {
 async fn the_tunnels_with_one_web_server_lead_to_it() -> Result<()> {
     let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
-        benchmarks_are_accepted(ns).await?;
         pods::scripts(ns).await?;
         tokio::try_join!(
             pods::serve(ns, "web", Serve::Hash),
@@ -224,26 +223,6 @@ async fn named_targets(ns: &TestNamespace) -> Result<()> {
             printed == heard,
             "{name}: expected\n{heard}printed\n{printed}"
         );
-    }
-    Ok(())
-}
-
-async fn benchmarks_are_accepted(ns: &TestNamespace) -> Result<()> {
-    let files = [
-        "muxbenchmark-demo.yaml",
-        "muxbenchmark-full.yaml",
-        "muxbenchmark-network.yaml",
-    ];
-    for file in files {
-        let object: Value = serde_yaml::from_str(&example(file)?)?;
-        let name = object["metadata"]["name"].as_str().context("a name")?;
-        // This test only checks that the API server accepts the benchmark. `make demo` runs the
-        // benchmark.
-        let how = PatchParams::apply("muxtunnel-e2e").dry_run();
-        ns.api::<MuxBenchmark>()
-            .patch(name, &how, &Patch::Apply(&object))
-            .await
-            .with_context(|| file.to_owned())?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ mod certificates;
 mod chart;
 mod cli;
 mod deletion;
+mod diff;
 mod examples;
 mod families;
 mod faults;
@@ -23,6 +24,7 @@ mod image;
 mod network;
 mod peers;
 mod quickstart;
+mod remote;
 mod restart;
 mod rights;
 mod ssh;
@@ -31,6 +33,7 @@ mod tuning;
 mod uninstall;
 mod upgrade;
 mod user_roles;
+mod users;
 mod wan;
 
 /// Plausible round-trip times in milliseconds with an emulated one-way delay of 50 ms. The minimum

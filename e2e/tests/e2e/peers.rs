@@ -2,6 +2,10 @@
 //! are in the first cluster. Each entry has its own MuxPeer. The objects are those of the examples
 //! `docs/examples/muxtunnel-two-clusters-*.yaml`. The last test has both sides in one object.
 
+mod away;
+mod restore;
+mod stolen;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -31,8 +35,6 @@ const SHORT_OPEN_MAX: u64 = 5;
 const LOAD_MOST_SECONDS: u32 = 1800;
 /// Time-out for a load to end after SIGTERM.
 const LOAD_ENDS: Duration = Duration::from_secs(180);
-/// Duration of the traffic without operators.
-const AWAY: Duration = Duration::from_secs(10);
 
 fn object(file: &str) -> Result<Value> {
     Ok(serde_yaml::from_str(&example(file)?)?)
@@ -357,60 +359,6 @@ async fn a_lost_key_is_reported(site: &mut Site<'_>, near_entry: &mut Value) -> 
     site.keys = generations::<MuxExit>(far, &mut site.exit, &[3]).await?;
     accept(near, near_entry, &site.keys).await?;
     works(near, "near-remedied", "near").await
-}
-
-#[tokio::test]
-async fn without_operators_tunnels_go_on_and_gateways_come_back() -> Result<()> {
-    let _turn = turn::both().await?;
-    with_temp_ns_in_both("alone", PodSecurity::Restricted, async |near, far| {
-        let site = Site::up(near, far).await?;
-        let (_, key) = site.entry("near").await?;
-        admit(far, "near", &[key]).await?;
-        tunnel::ready(near, "near").await?;
-        let replicas = [
-            operator::replicas(near).await?,
-            operator::replicas(far).await?,
-        ];
-        let away = async {
-            tokio::try_join!(operator::scale(near, 0), operator::scale(far, 0))?;
-            gateways_come_back(near, far).await
-        };
-        let away = away.await;
-        let [first, second] = replicas;
-        tokio::try_join!(operator::scale(near, first), operator::scale(far, second))?;
-        away?;
-        tunnel::ready_of::<MuxExit>(far, "far").await?;
-        tunnel::ready(near, "near").await?;
-        works(near, "after", "near").await
-    })
-    .await
-}
-
-async fn gateways_come_back(near: &TestNamespace, far: &TestNamespace) -> Result<()> {
-    load(near, "load", "near", 20, OTHER_STREAMS).await?;
-    tokio::time::sleep(AWAY).await;
-    let load = pods::end_load(near, "load", LOAD_ENDS).await?;
-    ensure!(load.failed_opens() + load.lost_streams() == 0, "{load:?}");
-    comes_back::<MuxExit>(far, "far", "exit").await?;
-    // The load waits until the carriers are up again.
-    works(near, "after-exit", "near").await?;
-    comes_back::<MuxTunnel>(near, "near", "entry").await?;
-    works(near, "after-entry", "near").await
-}
-
-/// Deletes the only gateway of an end, and waits for its successor.
-async fn comes_back<K: Object>(ns: &TestNamespace, name: &str, end: &str) -> Result<()> {
-    let old = gateway::<K>(ns, name, end).await?;
-    let pods = ns.api::<Pod>();
-    let how = DeleteParams::default().grace_period(0);
-    pods.delete(&old.name_any(), &how).await?;
-    let what = format!("another {end} is ready");
-    wait::until(&what, WITHIN, async || {
-        let new = gateway::<K>(ns, name, end).await.ok();
-        let new = new.filter(|new| new.uid() != old.uid() && pods::is_ready(new));
-        Ok(new.map(drop))
-    })
-    .await
 }
 
 /// A tunnel with its own exit, without a word about security.

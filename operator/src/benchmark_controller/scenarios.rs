@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::events::Events;
 use crate::testing::FakeApi;
 use crate::testing::benchmark::{NAME, NAMESPACE, benchmark, class, settings};
+use crate::testing::health::health;
 use crate::testing::tunnel::class_json;
 use crate::testing::watching::Watches;
 use crate::undecoded;
@@ -85,6 +86,7 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
         ]
     );
     assert_eq!(world.status().job_name.as_deref(), Some("probe"));
+    assert_eq!(world.health(), "Progressing");
 
     world.start_runner();
     world.reconcile().await;
@@ -158,6 +160,7 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     );
     assert!(world.verdict("Ready").unwrap().starts_with("True MT0502"));
     assert_eq!(world.verdict("Reconciling"), None);
+    assert_eq!(world.health(), "Healthy");
     assert_eq!(world.status().best_ratio_percent, Some(100));
     assert!(world.status().completion_time.is_some());
 }
@@ -487,6 +490,7 @@ async fn a_spec_that_cannot_be_run_is_refused_for_good() {
     );
     assert!(world.verdict("Ready").unwrap().starts_with("False MT0104"));
     assert!(world.verdict("Stalled").unwrap().starts_with("True MT0104"));
+    assert_eq!(world.health(), "Degraded");
     assert_eq!(world.names("jobs"), [""; 0]);
     assert_eq!(world.reconcile().await, Action::await_change());
 }
@@ -574,6 +578,12 @@ impl World {
     fn status(&self) -> MuxBenchmarkStatus {
         let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
         serde_json::from_value(object["status"].clone()).unwrap()
+    }
+
+    /// The health that Argo CD shows.
+    fn health(&self) -> String {
+        let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
+        health(&object).0
     }
 
     /// The status and the message of a condition, such as `True MT0502 ...`.

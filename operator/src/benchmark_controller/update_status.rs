@@ -102,10 +102,7 @@ fn blocked(
 /// While the benchmark runs, Reconciling is True. Afterwards Complete is True, and with it Ready, or
 /// Failed is True, and with it Stalled.
 fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
-    let holds = |type_, code, detail: &str| Verdict {
-        detail: detail.to_owned(),
-        ..Verdict::yes(type_, code)
-    };
+    let holds = |type_, code, detail: &str| Verdict::yes(type_, code).with(detail.to_owned());
     let ended = |code: Code, detail: &str| {
         if code == Code::BenchmarkComplete {
             return vec![
@@ -137,10 +134,7 @@ fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
 }
 
 fn stalled(code: Code, detail: String) -> Verdict {
-    Verdict {
-        detail,
-        ..Verdict::yes(condition::STALLED, code)
-    }
+    Verdict::yes(condition::STALLED, code).with(detail)
 }
 
 fn judge(summary: &Summary) -> (Code, String) {

@@ -36,7 +36,12 @@ fn untyped(mut class: Value) -> DynamicObject {
 
 /// Classes whose watch has listed these.
 pub(crate) fn known(classes: impl IntoIterator<Item = Value>) -> Known {
-    let mut known = unlisted();
+    known_by(images(), classes)
+}
+
+/// Classes of an operator with these images.
+pub(crate) fn known_by(images: Images, classes: impl IntoIterator<Item = Value>) -> Known {
+    let mut known = of(images);
     known.take(Event::Init);
     for class in classes {
         known.take(Event::InitApply(untyped(class)));
@@ -46,9 +51,13 @@ pub(crate) fn known(classes: impl IntoIterator<Item = Value>) -> Known {
 }
 
 fn unlisted() -> Known {
+    of(images())
+}
+
+fn of(images: Images) -> Known {
     let feed = Feed::default();
     Known {
-        classes: Classes::new(CONTROLLER.to_owned(), images(), &feed),
+        classes: Classes::new(CONTROLLER.to_owned(), images, &feed),
         feed,
         listed: 0,
     }

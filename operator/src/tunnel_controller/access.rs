@@ -18,6 +18,7 @@ use crate::grants::Grants;
 use crate::metrics::tunnels::Tunnels;
 use crate::reader::Reader;
 use crate::settings::Settings;
+use crate::upgrades::turns::Turns;
 use crate::watch_clock::WatchClock;
 
 /// The inputs of the first step.
@@ -32,6 +33,8 @@ pub struct Access {
     pub grants: Grants,
     /// The classes of objects.
     pub classes: Classes,
+    /// The permissions to take the revision of a class.
+    pub turns: Turns,
     /// The API server's addresses.
     pub api_server: ApiServer,
     /// The operator's memory.

@@ -13,6 +13,7 @@
 mod credentials;
 mod live;
 mod probes;
+mod upgrade;
 
 pub use credentials::Credentials;
 pub use live::{Live, LiveConfig};
@@ -39,6 +40,7 @@ use crate::caches::Endpoints;
 use crate::class::Class;
 use crate::classes::NoClass;
 use crate::clock::Now;
+use crate::upgrades::Choice;
 use crate::{grants, undecoded};
 
 /// The result of the reads.
@@ -68,6 +70,8 @@ pub struct Dereferenced {
     pub probes: Vec<SeenProbe>,
     /// The state of the object's gateways.
     pub live: Live,
+    /// The roll-out of the object, and the text of the revision that it is built with.
+    pub upgrade: (Choice, String),
     /// The remembered refusals of the object's ends.
     pub refusals: BTreeMap<End, Refusal>,
     /// The keys and certificates, and the peers of an exit.
@@ -148,7 +152,7 @@ async fn read(
     if let Some(hindrance) = unapplied(object) {
         return Err(hindrance);
     }
-    let class = class?;
+    let class = upgrade::chosen(access, (object, class?), named, now);
     credentials::read(access, object, holder, named, now.seconds()).await?;
     let uid = &holder.owner.uid;
     named.refusals = access.memory.rollouts.refusals(uid, now.seconds());

@@ -15,12 +15,14 @@ mod foremost;
 mod peers;
 mod progress;
 mod status;
+mod unknown_keys;
 pub mod verdicts;
 
 pub use bottleneck::BottleneckHold;
 pub use counts::CountClock;
 pub use peers::update_peers;
 pub use status::Status;
+pub use unknown_keys::UnknownKeys;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -135,6 +137,12 @@ where
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// The object `name` of `all`.
+fn named<'a, K: Resource>(all: &'a [K], name: &str) -> Option<&'a K> {
+    all.iter()
+        .find(|one| one.meta().name.as_deref() == Some(name))
 }
 
 /// The status for `outcome`. Pure.

@@ -88,7 +88,7 @@ fn shop() -> Dereferenced {
 fn keys() -> Credentials {
     let own = KeyStatus {
         secret_name: "office-key-1".to_owned(),
-        generation: 1,
+        generation: Some(1),
         public_key: None,
         origin: KeyOrigin::Found,
     };

@@ -21,6 +21,11 @@ use super::{
 };
 use crate::topology::{Place, TUNNEL, at};
 
+/// The gateways, in the names of their configuration files.
+const ENTRY: &str = "entry";
+const EXIT: &str = "exit";
+const RENDEZVOUS: &str = "rendezvous";
+
 /// The names in the certificates of the dialling and of the accepting gateway.
 const DIALS: &str = "dials.example.com";
 const ACCEPTS: &str = "accepts.example.com";
@@ -92,21 +97,14 @@ impl Packets {
 
     fn config(self) -> Value {
         let [entry, exit] = TUNNEL;
-        let mut config = json!({
+        json!({
             "device": Interface::NAME,
             "entryCIDRs": [entry],
             "exitCIDRs": [exit],
             "offloads": self.offloads,
-        });
-        // The field `queues` is omitted if possible, because gateways of earlier commits do not
-        // know it.
-        if self.queues > 1 {
-            config["queues"] = json!(self.queues);
-        }
-        if self.mtu != MTU_DEFAULT {
-            config["mtu"] = json!(self.mtu);
-        }
-        config
+            "queues": self.queues,
+            "mtu": self.mtu,
+        })
     }
 }
 
@@ -115,8 +113,8 @@ impl Packets {
 pub(super) struct Gateways {
     /// Mux protocol, as the configuration file names it.
     pub(super) protocol: &'static str,
-    /// Transport of the carriers, as the configuration file names it. With `None` the file omits
-    /// the field, because older gateways do not know it.
+    /// Transport of the carriers, as the configuration file names it. `None`: the transport of the
+    /// protocol.
     pub(super) transport: Option<&'static str>,
     /// Congestion control of the carriers, as the configuration file names it.
     pub(super) congestion_control: &'static str,
@@ -181,12 +179,45 @@ impl Gateways {
     }
 
     pub(super) fn launches(self, setup: &Setup<'_>) -> Result<Vec<Launch>> {
+        let folder = match setup.muxgate.files {
+            Some(folder) => folder,
+            None => {
+                self.write_files(setup)?;
+                setup.folder
+            }
+        };
+        let (program, folder) = (setup.muxgate.program.display(), folder.display());
+        let gateway = |place, name| {
+            let line = format!("{program} run --config {folder}/{}", file_of(name));
+            Launch::new(place, &line)
+        };
+        let (dials_at, accepts_at) = match self.way {
+            Way::Reverse => (Place::Exit, Place::Entry),
+            Way::Forward | Way::Dynamic(_) | Way::Visitor => (Place::Entry, Place::Exit),
+        };
+        let (accepts, dials) = (gateway(accepts_at, EXIT), gateway(dials_at, ENTRY));
+        let mut launches = match self.way {
+            Way::Visitor => {
+                let rendezvous = gateway(Place::Entry, RENDEZVOUS).called(RENDEZVOUS);
+                vec![rendezvous.listening(CARRIER_PORT), accepts, dials]
+            }
+            _ => vec![accepts.listening(CARRIER_PORT), dials],
+        };
+        if let Some(packets) = self.packets {
+            for launch in &mut launches {
+                launch.interface = Some(packets.interface());
+            }
+        }
+        Ok(launches)
+    }
+
+    /// Writes the configuration files of the gateways, and the files that they name.
+    fn write_files(self, setup: &Setup<'_>) -> Result<()> {
         let addresses = &setup.addresses;
         let keys = self.keys(setup)?;
-        let (dials_at, accepts_at, carrier) = match self.way {
-            Way::Forward | Way::Dynamic(_) => (Place::Entry, Place::Exit, addresses.carrier_exit),
-            Way::Reverse => (Place::Exit, Place::Entry, addresses.carrier_entry),
-            Way::Visitor => (Place::Entry, Place::Exit, addresses.carrier_entry),
+        let carrier = match self.way {
+            Way::Forward | Way::Dynamic(_) => addresses.carrier_exit,
+            Way::Reverse | Way::Visitor => addresses.carrier_entry,
         };
         let carrier = at(carrier, CARRIER_PORT);
         let mut exit = json!({"role": "Exit"});
@@ -195,7 +226,6 @@ impl Gateways {
             "connect": [{"name": "exit", "address": carrier}],
             "pool": {"min": self.carriers, "max": self.carriers},
         });
-        let mut launches = Vec::new();
         if self.way == Way::Visitor {
             let (private, public) = key_pair(setup, "rendezvous.key")?;
             let own = json!({
@@ -210,11 +240,7 @@ impl Gateways {
             let place = json!({"address": carrier, "publicKeys": [public.rendezvous]});
             entry["connect"] = json!([{"name": "exit", "rendezvous": place}]);
             exit["rendezvous"] = json!([{"name": "rendezvous", "address": carrier, "publicKeys": place["publicKeys"]}]);
-            launches.push(
-                launch(setup, Place::Entry, "rendezvous", &own)?
-                    .called("rendezvous")
-                    .listening(CARRIER_PORT),
-            );
+            write_file(setup, RENDEZVOUS, &own)?;
         } else {
             exit["listen"] = json!(carrier);
         }
@@ -252,18 +278,8 @@ impl Gateways {
         for (own, keys) in [(&mut entry, &keys.dials), (&mut exit, &keys.accepts)] {
             self.complete(own, keys, setup);
         }
-        let accepts = launch(setup, accepts_at, "exit", &exit)?;
-        launches.push(match self.way {
-            Way::Visitor => accepts,
-            _ => accepts.listening(CARRIER_PORT),
-        });
-        launches.push(launch(setup, dials_at, "entry", &entry)?);
-        if let Some(packets) = self.packets {
-            for launch in &mut launches {
-                launch.interface = Some(packets.interface());
-            }
-        }
-        Ok(launches)
+        write_file(setup, EXIT, &exit)?;
+        write_file(setup, ENTRY, &entry)
     }
 
     /// Adds the settings that are equal at both ends.
@@ -326,16 +342,16 @@ struct Keys {
     accepts: Value,
 }
 
-/// `name`: a part of the configuration file's name.
-fn launch(setup: &Setup<'_>, place: Place, name: &str, config: &Value) -> Result<Launch> {
+/// The configuration file of a gateway. The labs of other commits have the same names.
+fn file_of(gateway: &str) -> String {
+    format!("muxgate-{gateway}.yaml")
+}
+
+fn write_file(setup: &Setup<'_>, gateway: &str, config: &Value) -> Result<()> {
     // JSON is valid YAML.
     let text = serde_json::to_string_pretty(config)?;
-    let path = setup.file(&format!("muxgate-{name}.yaml"), &text)?;
-    let program = setup.muxgate.display();
-    Ok(Launch::new(
-        place,
-        &format!("{program} run --config {path}"),
-    ))
+    setup.file(&file_of(gateway), &text)?;
+    Ok(())
 }
 
 /// The files of an end with a certificate, and the name in the certificate of its peer.
@@ -444,7 +460,7 @@ struct PublicKey {
 /// Creates a key with `muxgate keygen`. Returns the file of the private key.
 fn key_pair(setup: &Setup<'_>, name: &str) -> Result<(PathBuf, PublicKey)> {
     let path = setup.folder.join(name);
-    let mut command = Command::new(setup.muxgate);
+    let mut command = Command::new(setup.muxgate.program);
     let output = command.args(["keygen", "--force"]).arg(&path).output();
     let output = output.context("cannot start muxgate keygen")?;
     let said = String::from_utf8_lossy(&output.stderr);

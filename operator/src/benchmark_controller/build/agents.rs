@@ -8,10 +8,8 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{
-    PodSecurityContext, PodSpec, PodTemplateSpec, SeccompProfile, Service, ServicePort,
-    ServiceSpec, Volume,
+    PodSpec, PodTemplateSpec, Service, ServicePort, ServiceSpec, Volume,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::BenchmarkContainerName;
@@ -21,13 +19,13 @@ use super::template;
 use crate::benchmark_controller::names::{self, Agent, agent_selector, environment_labels};
 use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
+use crate::labels::having;
 use crate::muxbench;
+use crate::pods;
 use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
 
 /// Grace period of an agent, which has nothing to drain.
 const GRACE_SECONDS: i64 = 5;
-/// User and group of the images.
-const USER: i64 = 65532;
 
 /// The Deployment of one agent. `gateway`: the pod template of the gateways at the agent's end.
 #[must_use]
@@ -83,10 +81,7 @@ pub fn deployment(
                 type_: Some("Recreate".to_owned()),
                 rolling_update: None,
             }),
-            selector: LabelSelector {
-                match_labels: Some(selector),
-                match_expressions: None,
-            },
+            selector: having(selector),
             template: PodTemplateSpec {
                 metadata: Some(template::metadata(benchmark, labels)),
                 spec: Some(spec),
@@ -132,16 +127,7 @@ pub fn pod(benchmark: &ValidatedBenchmark) -> PodSpec {
     PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(USER),
-            run_as_group: Some(USER),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(pods::pod_security()),
         volumes: Some(vec![muxbench::token_volume(names::token(
             &benchmark.name,
             &benchmark.owner.uid,

@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapVolumeSource, LocalObjectReference, PodSpec, PodTemplateSpec, Secret,
-    Volume, VolumeMount,
+    Volume,
 };
 use kube::api::ObjectMeta;
 use muxtunnel_crds::BenchmarkContainerName;
@@ -19,6 +19,7 @@ use crate::benchmark_controller::names::{self, KIND, RUNNER};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 use crate::labels;
 use crate::muxbench::{TOKEN_FILE, container};
+use crate::pods;
 
 /// Key of the token in its Secret.
 const TOKEN_KEY: &str = "token";
@@ -71,12 +72,7 @@ pub fn job(benchmark: &ValidatedBenchmark) -> Job {
     container
         .volume_mounts
         .get_or_insert_default()
-        .push(VolumeMount {
-            name: OPERATOR_VOLUME.to_owned(),
-            mount_path: OPERATOR_DIRECTORY.to_owned(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        });
+        .push(pods::read_only(OPERATOR_VOLUME, OPERATOR_DIRECTORY));
     let mut pod = PodSpec {
         restart_policy: Some("Never".to_owned()),
         containers: vec![container],

@@ -51,9 +51,16 @@ pub(super) fn build(
         return rendered(Err(ConfigError::Field { field, problem }), end);
     }
     let mut data = BTreeMap::from([(own.clone(), text)]);
+    let is_exit = object.kind() == Kind::Exit;
+    if is_exit {
+        let ports = object.listen_ports(end);
+        let ports: BTreeMap<_, _> = ports.map(|port| (&port.name, port.port)).collect();
+        let text = serde_yaml::to_string(&ports).unwrap_or_default();
+        bytes += text.len();
+        data.insert(config_file::REVERSE_PORTS.to_owned(), text);
+    }
     let peers = object.peers.iter().filter_map(JudgedPeer::of_any_mode);
     let peers: Vec<_> = peers.collect();
-    let is_exit = object.kind() == Kind::Exit;
     let (mut count, mut dropped) = (0, Vec::new());
     let kept = object.rollout(end).into_iter();
     let kept = kept.flat_map(|rollout| &rollout.kept);

@@ -14,7 +14,7 @@ use kube::core::ObjectMeta;
 use muxtunnel_crds::{ContainerName, Template};
 use muxtunnel_gateway_config::config_hash;
 
-use super::{deployment, named};
+use super::{deployment, named, pod_labels};
 use crate::class::Class;
 use crate::pods;
 use crate::tunnel_controller::dereference::{ProbeOutcome, RESOURCES_HASH};
@@ -119,7 +119,6 @@ fn job(object: &ValidatedObject, name: &str, end: End, template: &Template) -> J
         &[("cpu", "100m"), ("memory", "64Mi")],
     );
     let own = named(object, name.to_owned(), PROBE);
-    let own_labels = own.labels.clone();
     let hash = serde_json::to_string(&resources).map(|text| config_hash(&text));
     let annotations = hash.map(|hash| [(RESOURCES_HASH.to_owned(), hash)].into());
     Job {
@@ -132,7 +131,7 @@ fn job(object: &ValidatedObject, name: &str, end: End, template: &Template) -> J
             active_deadline_seconds: Some(DEADLINE_SECONDS),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    labels: own_labels,
+                    labels: Some(pod_labels(object, PROBE)),
                     ..ObjectMeta::default()
                 }),
                 spec: Some(PodSpec {
@@ -140,7 +139,7 @@ fn job(object: &ValidatedObject, name: &str, end: End, template: &Template) -> J
                     service_account_name: Some(object.child(end)),
                     automount_service_account_token: Some(false),
                     enable_service_links: Some(false),
-                    security_context: Some(deployment::pod_security(object.pods.sysctls(), false)),
+                    security_context: Some(deployment::pod_security(object.pods.sysctls(), None)),
                     containers: vec![container(&object.class, resources)],
                     ..deployment::placed(template)
                 }),

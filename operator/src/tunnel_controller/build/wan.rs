@@ -5,14 +5,12 @@
 //! plain init container. The NFQUEUE delay line is a process, so with NFQUEUE the container is a
 //! native sidecar, which starts before the gateway and ends after the gateway.
 
-use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, ExecAction, Probe, SeccompProfile,
-    SecurityContext, Volume, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{Container, ExecAction, Probe, Volume};
 use muxtunnel_crds::{Backend, Scope};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use crate::class::Class;
+use crate::pods;
 use crate::tunnel_controller::validate::ValidatedWan;
 
 /// Name of the container.
@@ -35,27 +33,8 @@ pub(super) fn container(wan: &ValidatedWan, class: &Class) -> Container {
         args: Some(args(wan)),
         restart_policy: sidecar.then(|| "Always".to_owned()),
         startup_probe: sidecar.then(startup_probe),
-        security_context: Some(SecurityContext {
-            run_as_user: Some(0),
-            run_as_group: Some(0),
-            run_as_non_root: Some(false),
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                add: Some(vec!["NET_ADMIN".to_owned()]),
-            }),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..SecurityContext::default()
-        }),
-        volume_mounts: Some(vec![VolumeMount {
-            name: RUN_VOLUME.to_owned(),
-            mount_path: "/run".to_owned(),
-            ..VolumeMount::default()
-        }]),
+        security_context: Some(pods::privileged(&["NET_ADMIN"])),
+        volume_mounts: Some(vec![pods::mount(RUN_VOLUME, "/run")]),
         ..Container::default()
     }
 }
@@ -114,9 +93,5 @@ fn startup_probe() -> Probe {
 }
 
 pub(super) fn volume() -> Volume {
-    Volume {
-        name: RUN_VOLUME.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource::default()),
-        ..Volume::default()
-    }
+    pods::empty_volume(RUN_VOLUME)
 }

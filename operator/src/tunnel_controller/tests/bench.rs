@@ -11,16 +11,19 @@ use super::*;
 use crate::api_server::ApiServer;
 use crate::apply::Settled;
 use crate::caches::{Cached, Cluster, Targets};
+use crate::class_controller::Planner;
 use crate::classes::tests::{Known, known as known_classes};
 use crate::clock::{Clock, date};
 use crate::events::Events;
 use crate::grants::Grants;
 use crate::grants::tests::known;
+use crate::metrics::classes::Figures;
 use crate::metrics::tunnels::Tunnels;
 use crate::testing::kubelet::Healthy;
 use crate::testing::watching::Watches;
 use crate::tunnel_controller::object::{Kind, Object};
 use crate::tunnel_controller::{Context, Error, Parts, reconcile};
+use crate::upgrades::turns::Turns;
 
 pub(super) const TUNNEL: &str = "muxtunnels/office";
 
@@ -49,6 +52,7 @@ pub(super) struct Bench {
     pub(super) context: Arc<Context<Healthy>>,
     pub(super) grants: Grants,
     pub(super) classes: RefCell<Known>,
+    pub(super) planner: Planner,
     pub(super) clock: Clock,
     kind: Kind,
 }
@@ -59,13 +63,21 @@ pub(super) fn clock(seconds: impl Fn() -> i64 + Send + Sync + 'static) -> Clock 
 }
 
 /// A process of the operator that starts with empty caches.
-fn operator(
+pub(super) fn operator(
     api: &FakeApi,
     (grants, classes): (&Grants, &RefCell<Known>),
     clock: &Clock,
-) -> (RefCell<Watches>, Arc<Context<Healthy>>) {
+) -> (RefCell<Watches>, Arc<Context<Healthy>>, Planner) {
     let (watches, client) = (Watches::new(), api.client());
     let caches = watches.caches();
+    let planner = Planner {
+        client: client.clone(),
+        scopes: vec![caches.clone()],
+        classes: classes.borrow().classes.clone(),
+        turns: Turns::default(),
+        figures: Figures::default(),
+        clock: clock.clone(),
+    };
     let targets = Targets::new([(None, caches.clone())]);
     let cluster = Cluster {
         client: client.clone(),
@@ -79,13 +91,14 @@ fn operator(
         events: Events::new(client, clock.clone()),
         grants: grants.clone(),
         classes: classes.borrow().classes.clone(),
+        turns: planner.turns.clone(),
         api_server: ApiServer::default(),
         gateways: Healthy(api.clone()),
         figures: Tunnels::default(),
         watches: Arc::default(),
         clock: clock.clone(),
     });
-    (RefCell::new(watches), Arc::new(context))
+    (RefCell::new(watches), Arc::new(context), planner)
 }
 
 impl Bench {
@@ -115,13 +128,14 @@ impl Bench {
 
     fn on(api: FakeApi, grants: Grants, clock: Clock, kind: Kind) -> Self {
         let classes = RefCell::new(known_classes([class_json()]));
-        let (watches, context) = operator(&api, (&grants, &classes), &clock);
+        let (watches, context, planner) = operator(&api, (&grants, &classes), &clock);
         Self {
             api,
             watches,
             context,
             grants,
             classes,
+            planner,
             clock,
             kind,
         }
@@ -130,7 +144,7 @@ impl Bench {
     /// Starts another process of the operator with empty caches. All requests succeed again.
     pub(super) fn restart(&mut self) {
         self.api.heal();
-        (self.watches, self.context) =
+        (self.watches, self.context, self.planner) =
             operator(&self.api, (&self.grants, &self.classes), &self.clock);
     }
 
@@ -181,6 +195,7 @@ impl Bench {
     /// A reconciliation with current caches.
     pub(super) async fn reconcile(&self) -> Result<(), Error> {
         self.watches.borrow_mut().deliver(&self.api);
+        self.planner.plan(self.clock.now()).unwrap();
         self.reconcile_known().await
     }
 

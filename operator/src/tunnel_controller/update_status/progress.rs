@@ -24,6 +24,7 @@ const fn needs_administrator(code: Code) -> bool {
             | Code::KeyInvalid
             | Code::KeyLost
             | Code::KeyMismatch
+            | Code::KeySecretMissing
             | Code::NameTaken
             | Code::NetworkConflict
             | Code::PodSecurityTooStrict

@@ -22,7 +22,7 @@ pub enum ValidatedSecurity {
     },
     /// Carriers use TLS with public keys of both ends. The other end belongs to another object.
     PublicKeys {
-        /// The Secrets with the private keys, in ascending order of their generations, 1 or 2.
+        /// The Secrets with the private keys, the newest last, 1 or 2.
         secrets: Vec<String>,
     },
     /// Carriers use TLS with certificates of both ends.

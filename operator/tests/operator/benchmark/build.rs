@@ -11,7 +11,7 @@ use muxtunnel_operator::benchmark_controller::build::{
 use muxtunnel_operator::benchmark_controller::validate::validate;
 use muxtunnel_operator::tunnel_controller;
 use muxtunnel_operator::tunnel_controller::object::Object;
-use muxtunnel_testkit::pod_security::violations;
+use muxtunnel_testkit::openshift::restricted_v2;
 use serde_json::{Value, json};
 
 use crate::fixtures::benchmark::{benchmark, class, settings};
@@ -84,15 +84,14 @@ fn the_tunnel_pair_keeps_the_kernels_defaults_and_no_privilege() {
 }
 
 #[test]
-fn every_pod_fits_into_restricted_but_for_the_emulation() {
+fn every_pod_fits_into_restricted_v2_but_for_the_emulation() {
     let valid = validate(&benchmark(SPEC), Ok(class())).unwrap();
     let runner = serde_json::to_value(runner::job(&valid)).unwrap();
-    let found = violations(&runner["spec"]["template"]["spec"]);
-    assert!(found.is_empty(), "{found:?}");
+    restricted_v2(&runner["spec"]["template"]["spec"]).unwrap();
     for index in [0, 1] {
         let (_, agents) = built(SPEC, index);
         for (name, pod) in agents {
-            let mut found = violations(&pod["spec"]);
+            let mut found = restricted_v2(&pod["spec"]).err().unwrap_or_default();
             found.retain(|control| !control.ends_with(": wan"));
             assert!(found.is_empty(), "{name}: {found:?}");
         }
@@ -240,8 +239,9 @@ fn ip_packets_have_a_tunnel_without_forwards_whose_gateways_have_the_agents_besi
         let volumes = pod["volumes"].as_array().unwrap();
         let token = json!({"name": "token", "secret": {"secretName": "probe-token-uidofprobe"}});
         assert!(volumes.contains(&token), "{volumes:?}");
-        let mut found = violations(&pod);
-        found.retain(|control| !control.ends_with(": wan") && !control.ends_with(": network"));
+        let mut found = restricted_v2(&pod).unwrap_err();
+        let privileged = [": wan", ": network", ": pod"];
+        found.retain(|control| !privileged.iter().any(|place| control.ends_with(place)));
         assert!(found.is_empty(), "{found:?}");
     }
 }

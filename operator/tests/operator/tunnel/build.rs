@@ -58,7 +58,7 @@ fn a_gateway_has_no_privilege_and_no_token() {
     assert_eq!(spec["automountServiceAccountToken"], false);
     assert_eq!(spec["serviceAccountName"], "office-tunnel-exit");
     assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(spec["securityContext"]["runAsUser"], 65532);
+    assert_eq!(spec["securityContext"]["runAsUser"], Value::Null);
     assert_eq!(
         spec["securityContext"]["seccompProfile"]["type"],
         "RuntimeDefault"

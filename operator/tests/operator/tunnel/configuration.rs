@@ -199,9 +199,7 @@ fn a_forward_has_its_targets_in_their_order() {
     );
     let resources = build(&tunnel, &settings()).unwrap();
     let targets = tunnel.streams.forwards[0].targets.iter();
-    let targets: Vec<_> = targets
-        .map(|(host, port)| format!("{host}:{port}"))
-        .collect();
+    let targets: Vec<_> = targets.map(ToString::to_string).collect();
     let expected = [
         "shop.site.svc:80",
         "second.example.com.:81",

@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use muxtunnel_operator::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
 use muxtunnel_operator::tunnel_controller::end::End;
-use muxtunnel_testkit::pod_security::violations;
+use muxtunnel_testkit::openshift::{restricted_v2, unreadable};
 
 use super::*;
 
@@ -295,23 +295,32 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
     }
 }
 
+/// `restricted-v2` of OpenShift has the rules of the Pod Security level `restricted`, and a range of
+/// users for each namespace.
 #[test]
-fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_allowed_as_unsafe() {
+fn every_pod_fits_into_restricted_v2_but_for_the_emulation_networks_and_unsafe_sysctls() {
+    const USER: &str = "runAsUser outside of the namespace's range";
     let (mut emulating, mut routing) = (0, 0);
     for (name, object) in good_objects() {
         for (_, pod) in pods(&object).unwrap_or_else(|why| panic!("{name}: {why}")) {
-            let found = violations(&pod);
+            let found = restricted_v2(&pod).err().unwrap_or_default();
+            let own = [": wan", ": network", ": pod"];
             let (own, others): (BTreeSet<_>, BTreeSet<_>) = found
                 .into_iter()
-                .partition(|control| control.ends_with(": wan") || control.ends_with(": network"));
+                .partition(|control| own.iter().any(|place| control.ends_with(place)));
             let init = pod["initContainers"].as_array().into_iter().flatten();
             let init = init.map(|container| container["name"].as_str().unwrap());
-            let wanted: BTreeSet<_> = init
+            let mut wanted: BTreeSet<_> = init
                 .flat_map(|container| {
-                    ["capabilities added", "non-root user", "non-root"]
+                    ["capabilities added", "non-root user", "non-root", USER]
                         .map(|control| format!("{control}: {container}"))
                 })
                 .collect();
+            // The interface for IP packets belongs to one user.
+            if wanted.contains("non-root: network") {
+                wanted.insert(format!("{USER}: pod"));
+            }
+            assert_eq!(unreadable(&pod), BTreeSet::new(), "{name}");
             emulating += usize::from(wanted.contains("non-root: wan"));
             routing += usize::from(wanted.contains("non-root: network"));
             assert_eq!(own, wanted, "{name}");

@@ -48,10 +48,10 @@ pub(super) fn wan_emulated(object: &ValidatedObject, seen: &Seen) -> Option<Verd
             return no(Code::WanDelayOff, detail);
         }
     }
-    Some(Verdict {
-        detail: format!("each direction is delayed by {delay} ms"),
-        ..Verdict::yes(condition::WAN_EMULATED, Code::WanEmulated)
-    })
+    Some(
+        Verdict::yes(condition::WAN_EMULATED, Code::WanEmulated)
+            .with(format!("each direction is delayed by {delay} ms")),
+    )
 }
 
 /// The lowest round-trip time of all carriers of the entries, in milliseconds.
