@@ -3,7 +3,7 @@
 use kube::core::Rule;
 
 use super::carrier::{protocol, protocols};
-use super::{has, rule, set, value};
+use super::{given, has, rule, set, value};
 
 /// CEL: the security mode of an object.
 pub(super) fn mode() -> String {
@@ -32,7 +32,8 @@ pub(crate) fn certificate_source() -> Rule {
 pub(crate) fn certificate_names_needed(end: &str) -> Rule {
     rule(
         format!(
-            "!has(self.exit) || has(self.{end}Names) || !{}",
+            "!has(self.exit) || {} || !{}",
+            given(&format!("{end}Names")),
             has(&format!("self.{end}.secretRef"))
         ),
         format!(
