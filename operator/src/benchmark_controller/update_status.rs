@@ -11,12 +11,12 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::{
     BenchmarkCells, BenchmarkEnvironment, MuxBenchmark, MuxBenchmarkStatus, condition,
 };
-use serde_json::json;
 
 use super::names;
 use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
+use crate::status_patch::status_patch;
 
 /// The result of one reconciliation of a benchmark.
 #[derive(Debug, Clone, PartialEq)]
@@ -209,12 +209,7 @@ pub async fn update_status(
     // The answer contains the spec, which this version perhaps cannot decode.
     let api: Api<DeserializeGuard<MuxBenchmark>> =
         Api::namespaced(cluster.client.clone(), &namespace);
-    let patch = json!({
-        "apiVersion": MuxBenchmark::api_version(&()),
-        "kind": MuxBenchmark::kind(&()),
-        "metadata": { "name": benchmark.name_any() },
-        "status": status,
-    });
+    let patch = status_patch::<MuxBenchmark>(&status);
     let params = PatchParams::apply(MANAGER).force();
     let written = api
         .patch_status(&benchmark.name_any(), &params, &Patch::Apply(&patch))
