@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams, Request};
 use kube::{Api, ResourceExt};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
 use muxtunnel_crds::{

@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::api::{Patch, PatchParams};
 use kube::core::DeserializeGuard;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::{MuxClass, MuxClassStatus};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};

@@ -4,7 +4,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::core::DeserializeGuard;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, ResourceExt};
 use muxtunnel_bench_api::result::{Extreme, Summary};
 use muxtunnel_bench_api::runner::State;
 use muxtunnel_codes::Code;
