@@ -27,8 +27,11 @@ use crate::{
     derive = "PartialEq",
     doc = "Exit gateways for entries elsewhere, which dial the targets. Each entry needs a MuxPeer.",
     validation = rules::name(),
+    validation = rules::name_without("-tunnel", "MuxTunnel x and MuxExit x-tunnel both have a Service x-tunnel-exit"),
     validation = rules::clients_needed("reversePorts", "-exit-reverse"),
     validation = rules::node_ports_need_exposure("reversePorts", "-exit-reverse"),
+    validation = rules::service_names_are_of_nobody_else("reversePorts", "-exit-reverse"),
+    validation = rules::services_are_used(&[("reversePorts", "-exit-reverse")]),
     scale(
         spec_replicas_path = ".spec.gateway.replicas",
         status_replicas_path = ".status.replicas",

@@ -65,7 +65,7 @@ pub use peer::{MuxPeer, MuxPeerSpec, MuxPeerStatus};
 pub use readable::readable;
 pub use references::{ExitRef, HostPort, IssuerRef, SecretRef, ServiceRef, UsersSecretRef};
 pub use rendezvous::{Member, MuxRendezvous, MuxRendezvousSpec, MuxRendezvousStatus};
-pub use rules::is_unsafe_sysctl;
+pub use rules::{OWN_SERVICE_ENDS, is_unsafe_sysctl};
 pub use security::{CertificateSource, Certificates, ExitSecurity, Security, SecurityMode};
 pub use service::{
     CarrierService, ExternalTrafficPolicy, IpFamily, IpFamilyPolicy, Service, ServiceSettings,

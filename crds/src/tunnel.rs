@@ -30,12 +30,21 @@ use crate::{
     derive = "PartialEq",
     doc = "A tunnel between entry gateways, to which clients connect, and exit gateways, which dial the targets. The streams of all clients share a few carrier connections.",
     validation = rules::name(),
+    validation = rules::name_without("-exit", "MuxTunnel x-exit and MuxExit x both have a Service x-exit-reverse"),
     validation = rules::clients_needed("forwards", "-entry"),
     validation = rules::node_ports_need_exposure("forwards", "-entry"),
     validation = rules::clients_needed("proxies", "-entry"),
     validation = rules::node_ports_need_exposure("proxies", "-entry"),
     validation = rules::clients_needed("reverseForwards", "-reverse"),
-    validation = rules::node_ports_need_exposure("reverseForwards", "-reverse")
+    validation = rules::node_ports_need_exposure("reverseForwards", "-reverse"),
+    validation = rules::service_names_are_of_nobody_else("forwards", "-entry"),
+    validation = rules::service_names_are_of_nobody_else("proxies", "-entry"),
+    validation = rules::service_names_are_of_nobody_else("reverseForwards", "-reverse"),
+    validation = rules::services_are_used(&[
+        ("forwards", "-entry"),
+        ("proxies", "-entry"),
+        ("reverseForwards", "-reverse"),
+    ])
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

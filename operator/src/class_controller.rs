@@ -15,9 +15,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::api::{Patch, PatchParams};
 use kube::core::DeserializeGuard;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::{MuxClass, MuxClassStatus};
-use serde_json::json;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
@@ -29,6 +28,7 @@ use crate::failure;
 use crate::labels::MANAGER;
 use crate::leader::Leadership;
 use crate::metrics::classes::Figures;
+use crate::status_patch::status_patch;
 use crate::tunnel_controller::update_status::CountClock;
 use crate::undecoded;
 use crate::upgrades::plan::{Plan, Policy, plan};
@@ -206,11 +206,7 @@ impl Planner {
     async fn write(&self, class: &MuxClass, status: &MuxClassStatus) -> Result<(), kube::Error> {
         // The answer contains the spec, which this version perhaps cannot decode.
         let api: Api<DeserializeGuard<MuxClass>> = Api::all(self.client.clone());
-        let body = json!({
-            "apiVersion": MuxClass::api_version(&()),
-            "kind": MuxClass::kind(&()),
-            "status": status,
-        });
+        let body = status_patch::<MuxClass>(status);
         let params = PatchParams::apply(MANAGER).force();
         match api
             .patch_status(&class.name_any(), &params, &Patch::Apply(body))

@@ -43,6 +43,7 @@ pub mod quantity;
 pub mod reader;
 pub mod service_name;
 pub mod settings;
+mod status_patch;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tunnel_controller;

@@ -29,7 +29,6 @@ const OPERATORS: &str = "app.kubernetes.io/component=operator";
 /// An argument that only the operator's Deployment has.
 const GATEWAY_IMAGE: &str = "--gateway-image=";
 const WAN_IMAGE: &str = "--wan-image=";
-const WATCH_NAMESPACE: &str = "--watch-namespace=";
 const VERSION_LABEL: &str = muxtunnel_contract::labels::VERSION;
 /// Maximum number of differences of a definition that a finding names. The finding only counts
 /// further differences.

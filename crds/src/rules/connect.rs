@@ -29,16 +29,16 @@ pub(crate) fn connect_excludes_an_own_exit() -> Rule {
         "the exits of connect belong to other objects, which have these settings",
         &[
             "exit",
-            "allow",
-            "deny",
-            "nat64Prefixes",
-            "security.certificates.entryNames",
-            "security.certificates.exitNames",
-            "network.exit.addresses",
+            "allow[]",
+            "deny[]",
+            "nat64Prefixes[]",
+            "security.certificates.entryNames[]",
+            "security.certificates.exitNames[]",
+            "network.exit.addresses[]",
             "network.exit.forwarding",
             "network.dns",
-            "network.allow",
-            "network.deny",
+            "network.allow[]",
+            "network.deny[]",
         ],
     )
 }
@@ -140,7 +140,7 @@ pub(crate) fn connected_rendezvous_has_keys() -> Rule {
 }
 
 pub(crate) fn rendezvous_has_keys() -> Rule {
-    rendezvous_has_keys_if("has(self.rendezvous)")
+    rendezvous_has_keys_if(&given("rendezvous"))
 }
 
 fn rendezvous_has_keys_if(condition: &str) -> Rule {

@@ -54,7 +54,8 @@ pub(crate) fn own_keys_need_another_end() -> Rule {
 pub(crate) fn certificate_names_needed(end: &str) -> Rule {
     rule(
         format!(
-            "!has(self.exit) || has(self.{end}Names) || !{}",
+            "!has(self.exit) || {} || !{}",
+            given(&format!("{end}Names")),
             has(&format!("self.{end}.secretRef"))
         ),
         format!(

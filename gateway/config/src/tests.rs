@@ -905,7 +905,7 @@ fn one_address_may_be_listened_on_at_both_ends_and_at_either_once() {
 
 #[test]
 fn what_cannot_listen_for_its_peer_says_so() {
-    let many = vec!["'8080'"; 65].join(", ");
+    let many = vec!["'8080'"; LISTEN_RULES_MAX + 1].join(", ");
     for (text, message) in [
         (
             ENTRY.replace("forwards:", "reverseForwards:"),
@@ -921,7 +921,7 @@ fn what_cannot_listen_for_its_peer_says_so() {
         ),
         (
             format!("{EXIT}allowListen: [{many}]\n"),
-            "allowListen: has 65 entries, at most 64",
+            "allowListen: has 4097 entries, at most 4096",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();

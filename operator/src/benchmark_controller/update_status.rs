@@ -4,19 +4,19 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::core::DeserializeGuard;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, ResourceExt};
 use muxtunnel_bench_api::result::{Extreme, Summary};
 use muxtunnel_bench_api::runner::State;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
     BenchmarkCells, BenchmarkEnvironment, MuxBenchmark, MuxBenchmarkStatus, condition,
 };
-use serde_json::json;
 
 use super::names;
 use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
+use crate::status_patch::status_patch;
 
 /// The result of one reconciliation of a benchmark.
 #[derive(Debug, Clone, PartialEq)]
@@ -209,12 +209,7 @@ pub async fn update_status(
     // The answer contains the spec, which this version perhaps cannot decode.
     let api: Api<DeserializeGuard<MuxBenchmark>> =
         Api::namespaced(cluster.client.clone(), &namespace);
-    let patch = json!({
-        "apiVersion": MuxBenchmark::api_version(&()),
-        "kind": MuxBenchmark::kind(&()),
-        "metadata": { "name": benchmark.name_any() },
-        "status": status,
-    });
+    let patch = status_patch::<MuxBenchmark>(&status);
     let params = PatchParams::apply(MANAGER).force();
     let written = api
         .patch_status(&benchmark.name_any(), &params, &Patch::Apply(&patch))

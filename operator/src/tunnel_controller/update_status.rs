@@ -32,7 +32,6 @@ use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition;
 use serde::Serialize;
-use serde_json::json;
 
 pub use super::error::UpdateStatusError;
 use super::hindrance::Hindrance;
@@ -42,6 +41,7 @@ use crate::caches::{Cached, Cluster};
 use crate::clock::Now;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
+use crate::status_patch::status_patch;
 
 /// The order of conditions in the status.
 const ORDER: [&str; 11] = [
@@ -120,11 +120,7 @@ where
     let namespace = object.namespace().unwrap_or_default();
     // The answer contains the spec, which this version perhaps cannot decode.
     let api: Api<DeserializeGuard<K>> = Api::namespaced(cluster.client.clone(), &namespace);
-    let body = json!({
-        "apiVersion": K::api_version(&()),
-        "kind": K::kind(&()),
-        "status": status,
-    });
+    let body = status_patch::<K>(status);
     let params = PatchParams::apply(MANAGER).force();
     let name = object.name_any();
     match api.patch_status(&name, &params, &Patch::Apply(body)).await {

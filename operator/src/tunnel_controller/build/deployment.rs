@@ -233,7 +233,7 @@ fn init_containers(
     let network = network.map(|asked| network::container(asked, end, &object.class));
     let network = network.map(|container| (ContainerName::Network, container));
     let wan = object.pods.wan.as_ref();
-    let wan = wan.map(|asked| (ContainerName::Wan, wan::container(asked, &object.class)));
+    let wan = wan.map(|asked| (ContainerName::Wan, wan::container(asked, object, end)));
     let containers = network.into_iter().chain(wan);
     containers.map(with_resources).collect()
 }

@@ -5,13 +5,15 @@
 //! plain init container. The NFQUEUE delay line is a process, so with NFQUEUE the container is a
 //! native sidecar, which starts before the gateway and ends after the gateway.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{Container, ExecAction, Probe, Volume};
 use muxtunnel_crds::{Backend, Scope};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
-use crate::class::Class;
+use super::End;
 use crate::pods;
-use crate::tunnel_controller::validate::ValidatedWan;
+use crate::tunnel_controller::validate::{ValidatedObject, ValidatedWan};
 
 /// Name of the container.
 pub(super) const CONTAINER: &str = "wan";
@@ -23,14 +25,16 @@ const RUN_VOLUME: &str = "wan-run";
 /// kubelet probes once per second.
 const STARTUP_SECONDS: i32 = 60;
 
-pub(super) fn container(wan: &ValidatedWan, class: &Class) -> Container {
+/// The container of the gateways of `end`, which emulates `wan`.
+pub(super) fn container(wan: &ValidatedWan, object: &ValidatedObject, end: End) -> Container {
+    let class = &object.class;
     let sidecar = wan.backend != Backend::Netem;
     Container {
         name: CONTAINER.to_owned(),
         image: Some(class.images.wan.clone()),
         image_pull_policy: Some(class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
-        args: Some(args(wan)),
+        args: Some(args(wan, &carrier_ports(object, end))),
         restart_policy: sidecar.then(|| "Always".to_owned()),
         startup_probe: sidecar.then(startup_probe),
         security_context: Some(pods::privileged(&["NET_ADMIN"])),
@@ -39,14 +43,40 @@ pub(super) fn container(wan: &ValidatedWan, class: &Class) -> Container {
     }
 }
 
-fn args(wan: &ValidatedWan) -> Vec<String> {
+/// The ports of the carriers, as the pods of `end` see them: their own port, and the ports that they
+/// dial. A port of a Service, which the node translates, is the port of the Service in the pod.
+fn carrier_ports(object: &ValidatedObject, end: End) -> BTreeSet<u16> {
+    let dialled = object.connect.iter().flat_map(|connect| {
+        let addresses = connect.address.iter().chain(&connect.fallback);
+        let rendezvous = connect.rendezvous.iter();
+        let rendezvous = rendezvous.filter_map(|place| port_of(&place.address));
+        addresses.map(|address| address.port).chain(rendezvous)
+    });
+    let meetings = object.meetings.iter();
+    let meetings = meetings.filter_map(|place| port_of(&place.address));
+    match end {
+        End::Entry => dialled.collect(),
+        End::Exit => meetings.chain([CARRIER_PORT]).collect(),
+        End::Rendezvous => [CARRIER_PORT].into(),
+    }
+}
+
+/// The port of `host:port`.
+fn port_of(address: &str) -> Option<u16> {
+    address.rsplit_once(':')?.1.parse().ok()
+}
+
+fn args(wan: &ValidatedWan, carrier_ports: &BTreeSet<u16>) -> Vec<String> {
     let backend = match wan.backend {
         Backend::Auto => "auto",
         Backend::Netem => "netem",
         Backend::Nfqueue => "nfqueue",
     };
     let scope = match wan.scope {
-        Scope::Carrier => vec!["--port".to_owned(), CARRIER_PORT.to_string()],
+        Scope::Carrier => carrier_ports
+            .iter()
+            .flat_map(|port| ["--port".to_owned(), port.to_string()])
+            .collect(),
         // The kubelet's probes use the admin port, which is not delayed.
         Scope::All => vec![
             "--all".to_owned(),
