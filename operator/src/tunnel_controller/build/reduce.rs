@@ -8,6 +8,8 @@
 
 mod peers;
 
+use std::collections::HashSet;
+
 use muxtunnel_gateway_config::{Config, NAT64_PREFIXES_MAX, PROTECTED_MAX, Peer, RULES_MAX};
 use serde_yaml::Value;
 
@@ -66,7 +68,7 @@ fn reduce(document: &mut Value, present: &Value) {
         });
     }
     for path in [&["allow"], &["allowListen"], &["trustedProxies"]] {
-        let permitted = items(present, path);
+        let permitted: HashSet<_> = items(present, path).iter().collect();
         retain(document, path, |rule| permitted.contains(rule));
     }
     deny(document, items(present, &["deny"]));

@@ -121,8 +121,8 @@ fn carriers(object: &ValidatedObject, seen: &Seen) -> CarrierStatus {
 
 /// The number of MuxPeers of the exit, and of those that have a carrier.
 fn peers(object: &ValidatedObject, seen: &Seen) -> PeerCounts {
-    let accepted = object.peers.iter().filter_map(|peer| peer.accepted());
-    let names: BTreeSet<_> = accepted.filter_map(|peer| peer.name.as_deref()).collect();
+    let served = object.peers.iter().filter_map(|peer| peer.served());
+    let names: BTreeSet<_> = served.filter_map(|peer| peer.name.as_deref()).collect();
     let reported = answers(seen, End::Exit).flat_map(|(_, status)| &status.peers);
     let connected = reported.filter(|peer| peer.carriers > 0);
     let connected = connected.filter_map(|peer| names.get(peer.name.as_deref()?));

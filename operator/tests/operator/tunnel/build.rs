@@ -7,8 +7,11 @@ use super::*;
 
 pub(super) fn config(resources: &Resources, name: &str) -> Config {
     let config_map = child(&resources.config_maps, name);
-    let mut texts = config_map["data"].as_object().unwrap().values();
-    let text = texts.next().unwrap().as_str().unwrap();
+    let data = config_map["data"].as_object().unwrap().iter();
+    // No gateway reads the ports that MuxPeers name.
+    let mut texts = data.filter(|(key, _)| *key != "reverse-ports.yaml");
+    let (_, text) = texts.next().unwrap();
+    let text = text.as_str().unwrap();
     assert_eq!(texts.next(), None);
     Config::from_yaml(text).unwrap()
 }

@@ -176,7 +176,11 @@ async fn a_spec_that_is_not_applied_judges_no_peer() {
     let asks = json!({"reversePorts": ["back"], "networkCIDRs": ["10.72.1.0/24"]});
     for hindrance in ["paused", "invalid", "refused by the gateway"] {
         let spec = format!("{NETWORK}{PORTS}");
-        let bench = exit_of(&spec, &[peer("near", ENTRY_KEY, asks.clone())]).await;
+        let near = aged(peer("near", ENTRY_KEY, asks.clone()), 1);
+        // The exit leaves out this network, so it belongs to no older peer.
+        let wide = json!({"networkCIDRs": ["10.0.0.0/8"]});
+        let wide = aged(peer("wide", OTHER_KEY, wide), 0);
+        let bench = exit_of(&spec, &[near, wide]).await;
         let before = config(&bench);
         bench.change(|spec| {
             spec["network"] = Value::Null;
