@@ -132,6 +132,8 @@ impl Listener {
 
     fn take(self: &Rc<Self>, tcp: TcpStream, client: SocketAddr) {
         let refused = Refused::new(&self.telemetry, &self.forward, client);
+        // If the connection is refused, dropping the socket resets it.
+        let socket = Box::new(LocalSocket::from(tcp));
         let now = Instant::now();
         let admitted = self.forward.admit(now).and_then(|admission| {
             let peer = self.telemetry.peers.admit(self.peer.as_deref(), now)?;
@@ -146,7 +148,7 @@ impl Listener {
                     ended: Ended::default(),
                 };
                 let connection = Connection {
-                    socket: Box::new(LocalSocket::from(tcp)),
+                    socket,
                     local,
                     early: Vec::new(),
                     answer: Answer::None,
