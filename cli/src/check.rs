@@ -24,7 +24,6 @@ use crate::cluster::{self as connection, Cluster, failed, refusal};
 use crate::end::{Ended, Failure};
 use crate::output::Terminal;
 use fix::Right;
-pub(crate) use installation::operators;
 use report::Report;
 
 /// One check with its result.

@@ -43,6 +43,7 @@ pub(crate) type Known<S> = Object<Value, Readable<S>>;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct GatewaysStatus {
+    pub(crate) class_name: Option<String>,
     pub(crate) conditions: Vec<Condition>,
     pub(crate) public_keys: Vec<String>,
     pub(crate) keys: Vec<KeyStatus>,

@@ -278,7 +278,7 @@ fn installed() -> Cluster {
         },
         "spec": {"replicas": 1, "selector": {}, "template": {"spec": {
             "serviceAccountName": "operator",
-            "containers": [{"name": "operator", "args": ["--gateway-image=g:1", "--netem-image=n:1"]}],
+            "containers": [{"name": "operator", "args": ["--gateway-image=g:1", "--wan-image=n:1"]}],
         }}},
         "status": {"readyReplicas": 1},
     }));
@@ -382,7 +382,7 @@ fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
     assert_eq!(
         codes(&ran, "finding"),
         [
-            "MT0382", "MT0385", "MT0387", "MT0388", "MT0302", "MT0201", "MT0201", "MT0402"
+            "MT0382", "MT0385", "MT0387", "MT0388", "MT0302", "MT0201", "MT0201", "MT0404"
         ]
     );
     let fixes = ran.json();

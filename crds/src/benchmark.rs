@@ -5,12 +5,14 @@ use kube::{CustomResource, KubeSchema};
 use muxtunnel_gateway_config::{BitRate, CongestionControl, Pool, Protocol, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{BenchmarkContainerName, Gateway, Profile, SecurityMode, Template, patterns, rules};
 
 /// A matrix of measurements. Each combination of a delay and a profile is an environment, in which
 /// every path, protocol and number of connections is measured. The log of the benchmark's Job
 /// contains the figures.
+#[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
     group = "muxtunnel.dev",
@@ -24,62 +26,7 @@ use crate::{BenchmarkContainerName, Gateway, Profile, SecurityMode, Template, pa
     derive = "PartialEq",
     doc = "A matrix of measurements that compare a tunnel with the direct path.",
     validation = rules::name(),
-    validation = rules::spec_immutable(),
-    printcolumn(
-        name = "Complete",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Complete\")].status",
-        description = "All cells were measured"
-    ),
-    printcolumn(
-        name = "Failed",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Failed\")].status",
-        description = "Some cells were not measured"
-    ),
-    printcolumn(
-        name = "Measured",
-        type_ = "integer",
-        json_path = ".status.cells.ok",
-        description = "Cells that were measured"
-    ),
-    printcolumn(
-        name = "Cells",
-        type_ = "integer",
-        json_path = ".status.cells.total",
-        description = "All cells"
-    ),
-    printcolumn(
-        name = "Delay ms",
-        type_ = "integer",
-        json_path = ".status.environment.delayMilliseconds",
-        description = "The one-way delay of the environment that is measured now"
-    ),
-    printcolumn(
-        name = "Profile",
-        type_ = "string",
-        json_path = ".status.environment.profile",
-        description = "The sysctl profile of the environment that is measured now"
-    ),
-    printcolumn(
-        name = "Best %",
-        type_ = "integer",
-        json_path = ".status.bestRatioPercent",
-        description = "Highest throughput of the tunnel in percent of the throughput of the direct path",
-        priority = "1"
-    ),
-    printcolumn(
-        name = "Worst %",
-        type_ = "integer",
-        json_path = ".status.worstRatioPercent",
-        description = "Lowest throughput of the tunnel in percent of the throughput of the direct path",
-        priority = "1"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    validation = rules::spec_immutable()
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -95,8 +42,11 @@ use crate::{BenchmarkContainerName, Gateway, Profile, SecurityMode, Template, pa
     validation = rules::network_measured_with_one_gateway("exit"),
 )]
 pub struct MuxBenchmarkSpec {
-    /// The tunnel that is measured.
+    /// The MuxClass of the benchmark and of its tunnels. Default: the class with `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
+    pub class_name: Option<String>,
+    /// The tunnel that is measured.
     pub tunnel: Option<BenchmarkTunnel>,
     /// Numbers of parallel connections. Default: 1, 2 and 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -113,8 +63,8 @@ pub struct MuxBenchmarkSpec {
     #[schemars(length(min = 1, max = 3), extend("x-kubernetes-list-type" = "set"))]
     pub profiles: Vec<Profile>,
     /// The paths that are measured. Path Network needs exactly one of the protocols Native and QUIC in
-    /// `protocols`. The path also needs the chart's value `network.enabled`, and a namespace with the
-    /// Pod Security level `privileged`. Default: Direct and Tunnel.
+    /// `protocols`. The path also needs a class that permits Network, and a namespace with the Pod
+    /// Security level `privileged`. Default: Direct and Tunnel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 3), extend("x-kubernetes-list-type" = "set"))]
     pub paths: Vec<Path>,
@@ -124,33 +74,26 @@ pub struct MuxBenchmarkSpec {
     #[schemars(length(min = 1, max = 6), extend("x-kubernetes-list-type" = "set"))]
     pub protocols: Vec<Protocol>,
     /// Seconds of one measurement, including the warm-up. Default: 30.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub duration_seconds: Option<u32>,
     /// Seconds of the warm-up at the start of each measurement. The figures exclude the bytes of the
     /// warm-up. Default: 5.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 3599))]
     pub warm_up_seconds: Option<u32>,
     /// Number of measurements of each cell. The figure of a cell is the median of its measurements.
     /// Default: 3.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 9))]
     pub rounds: Option<i32>,
     /// Settings of the measurement with UDP datagrams. Needs Network in `paths`. The benchmark
     /// sends datagrams on the paths Network and Direct. Default: no measurement with datagrams.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp: Option<BenchmarkUdp>,
     /// The program that measures throughput. Default: Iperf2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<Tool>,
     /// Settings of the pods of the runner and of agents. On the path Network, agents run in the
     /// gateways' pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template<BenchmarkContainerName>>,
     /// Seconds after the end of the Job until the Job and its log are deleted. Default: never. The
     /// ConfigMap with the results is not deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub ttl_seconds_after_finished: Option<i32>,
 }
@@ -214,24 +157,22 @@ impl MuxBenchmarkSpec {
 }
 
 /// The tunnel that a benchmark measures. The matrix determines its forwards, delay and profile.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchmarkTunnel {
     /// The connections between the gateways.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<BenchmarkCarrier>,
     /// Security of the carriers. Default: mode PublicKeys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<BenchmarkSecurity>,
     /// Settings of the entry gateways, which dial carriers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<Gateway>,
     /// Settings of the exit gateways, which accept carriers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Gateway>,
 }
 
 /// The connections between the gateways. The matrix determines their protocol.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -241,43 +182,36 @@ pub struct BenchmarkTunnel {
 )]
 pub struct BenchmarkCarrier {
     /// The transport of protocol Native: TCP, KCP or Auto. Default: TCP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
     /// Congestion control of the carriers. Default: Auto.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
     /// Seconds without a byte of the other side after which a gateway probes a carrier. Default: 15.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 300))]
     pub liveness_seconds: Option<u32>,
     /// Protocol Native: the number of carriers of each session. Each worker of an entry has a session
     /// with each exit gateway, but with at most 4. Default: as the work needs, at most 4, or 1 with
     /// transport KCP or if `resume` is false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
     /// Protocol Native: whether streams survive the loss of their carrier. Default: true.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<bool>,
 }
 
 /// Security of the carriers of a benchmark.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::measured_without_certificates(),
-)]
+#[x_kube(validation = rules::measured_without_certificates())]
 pub struct BenchmarkSecurity {
     /// The security mode: PublicKeys or None.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<SecurityMode>,
 }
 
 /// UDP datagrams at a fixed rate. One run of `durationSeconds` is measured for each delay and profile.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchmarkUdp {
     /// Rate of payload in bits per second, from 100k to 10G, such as 500k, 100M or 1G. Default: 100M.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = patterns::UDP_RATE, "maximum" = 10_000_000_000_i64))]
     pub bits_per_second: Option<BitRate>,
 }
@@ -310,11 +244,11 @@ pub enum Path {
 }
 
 /// The observed state of a benchmark.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxBenchmarkStatus {
     /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The conditions Complete, Failed, Ready, Reconciling and Stalled. If Complete or Failed is true,
     /// the benchmark has ended.
@@ -322,30 +256,22 @@ pub struct MuxBenchmarkStatus {
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// When the Job was created.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When Complete or Failed became true.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     /// Name of the Job. Its log contains the figures.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub job_name: Option<String>,
     /// Name of the ConfigMap with the results.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub results_config_map_name: Option<String>,
     /// The environment that is being measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<BenchmarkEnvironment>,
     /// Number of cells by outcome.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cells: Option<BenchmarkCells>,
     /// Highest throughput of the tunnel in any cell, in percent of the throughput of the direct path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_ratio_percent: Option<i32>,
     /// Lowest throughput of the tunnel in any cell, in percent of the throughput of the direct path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_ratio_percent: Option<i32>,
 }
 

@@ -4,11 +4,13 @@ use kube::KubeSchema;
 use muxtunnel_gateway_config::{CongestionControl, Pool, Protocol, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{patterns, rules};
 
 /// The connections between the gateways. The other end must have the same `protocol`, `transport`
 /// and `webSocket`.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -23,16 +25,15 @@ pub struct Carrier {
     /// The number of carriers of each session. Each worker of an entry has a session with each exit
     /// gateway, but with at most 4. Not permitted with protocol JMUX. Default: as the work needs, at
     /// most 4, or 1 with transport KCP or if `resume` is false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
     /// Protocol Native: whether streams survive the loss of their carrier. The gateway then retains
     /// sent bytes until the other side acknowledges them. Default: true.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<bool>,
 }
 
 /// The connections that exit gateways accept. Entries must have the same `protocol`, `transport` and
 /// `webSocket`.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -45,27 +46,22 @@ pub struct ExitCarrier {
     /// between two MuxTunnel gateways. HTTP2 and HTTP3: a CONNECT request for each stream; the peer
     /// can also be another proxy. HBONE: the protocol of the proxies in an Istio mesh. JMUX: the
     /// protocol of jetsocat. Default: Native.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
     /// The transport below the mux protocol. KCP and Auto need protocol Native. WebSocket needs
     /// protocol Native or JMUX. The field is not permitted with protocols QUIC and HTTP3, which use
     /// UDP. Default: TCP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
     /// The WebSocket connections of transport WebSocket, for networks that pass only HTTP. Required
     /// with transport WebSocket. With transport Auto, carriers use WebSocket only if the network
     /// blocks the other transports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
     /// Congestion control of the carriers. With protocols QUIC and HTTP3, the gateway controls the
     /// congestion. Over TCP, the kernel controls the congestion. With transport KCP, only Auto is
     /// permitted, because KCP has its own congestion control. Default: Auto.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
     /// Seconds without a byte of the other side after which a gateway probes a carrier. The probes
     /// keep silent carriers alive behind proxies and load balancers, and detect an exit that has
     /// vanished behind such a device. Default: 15.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 300))]
     pub liveness_seconds: Option<u32>,
 }

@@ -11,9 +11,7 @@ use crate::rules;
 /// NetworkPolicies.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::peers_of_type(),
-)]
+#[x_kube(validation = rules::peers_of_type())]
 pub struct Clients {
     /// Namespace: the pods of the object's namespace. Any: all clients, inside and outside the
     /// cluster. Peers: the clients in `peers`.
@@ -22,7 +20,7 @@ pub struct Clients {
     /// Type Peers: pods and networks, as in a NetworkPolicy. Behind a load balancer or a node port,
     /// use the source addresses that the gateways see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub peers: Vec<NetworkPolicyPeer>,
 }
 

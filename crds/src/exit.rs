@@ -4,14 +4,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{
     Bottleneck, CarrierService, CarrierStatus, Clients, Endpoint, ExitCarrier, ExitNetwork,
-    ExitSecurity, Gateway, HostPort, KeySource, KeyStatus, NetworkStatus, ReversePort, Service,
-    Ssh, SysctlStatus, Timeouts, Tuning, WanEmulation, patterns, rules,
+    ExitSecurity, Gateway, HostPort, KeySource, KeyStatus, NetworkStatus, RendezvousRef,
+    ReversePort, Service, Ssh, SysctlStatus, Timeouts, Tuning, WanEmulation, patterns, rules,
 };
 
 /// Exit gateways for entries elsewhere, which dial the targets. Each entry needs a MuxPeer.
+#[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
     group = "muxtunnel.dev",
@@ -25,54 +27,15 @@ use crate::{
     derive = "PartialEq",
     doc = "Exit gateways for entries elsewhere, which dial the targets. Each entry needs a MuxPeer.",
     validation = rules::name(),
+    validation = rules::name_without("-tunnel", "MuxTunnel x and MuxExit x-tunnel both have a Service x-tunnel-exit"),
     validation = rules::clients_needed("reversePorts", "-exit-reverse"),
     validation = rules::node_ports_need_exposure("reversePorts", "-exit-reverse"),
+    validation = rules::service_names_are_of_nobody_else("reversePorts", "-exit-reverse"),
+    validation = rules::services_are_used(&[("reversePorts", "-exit-reverse")]),
     scale(
         spec_replicas_path = ".spec.gateway.replicas",
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
-    ),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "All other conditions are true"
-    ),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
-        description = "Reason of the condition Ready"
-    ),
-    printcolumn(
-        name = "Host",
-        type_ = "string",
-        json_path = ".status.endpoints[0].host",
-        description = "Host that entries dial"
-    ),
-    printcolumn(
-        name = "Port",
-        type_ = "integer",
-        json_path = ".status.endpoints[0].port",
-        description = "Port that entries dial"
-    ),
-    printcolumn(
-        name = "Peers",
-        type_ = "integer",
-        json_path = ".status.peers.connected",
-        description = "Peers that have a carrier"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    ),
-    printcolumn(
-        name = "Key",
-        type_ = "string",
-        json_path = ".status.publicKeys[0]",
-        description = "Public key that entries pin",
-        priority = "1"
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -92,26 +55,26 @@ use crate::{
     validation = rules::ssh_port_is_no_probe(),
 )]
 pub struct MuxExitSpec {
+    /// The MuxClass of the object. A change rolls the gateways. Default: the class with `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
+    pub class_name: Option<String>,
     /// Whether the operator writes only the status of this object, and leaves its gateways unchanged.
     /// Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     /// Settings of the exit gateways.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Gateway>,
     /// The Service NAME-exit in front of the carrier port. Not permitted with `rendezvous`. Default: a
     /// ClusterIP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<CarrierService>,
     /// The rendezvous at which the exit gateways wait for entries. This field replaces `service`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub rendezvous: Vec<ExitRendezvous>,
     /// The entries that may reach the carrier port. Default: type Any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Clients>,
     /// The address that entries dial. It replaces the address of the Service in `status.endpoints`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advertised_endpoint: Option<HostPort>,
     /// Source networks of the load balancers in front of the carrier port, as the exit's pods see
     /// them. Connections from these networks must begin with a header of the PROXY protocol, version
@@ -120,14 +83,9 @@ pub struct MuxExitSpec {
     /// address. The carriers must use TCP or WebSocket. A change reaches running gateways without a
     /// restart. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 64),
-        inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
+    #[schemars(length(max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
     pub trusted_proxies: Vec<String>,
     /// Limits of each exit gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<CarrierLimits>,
     /// The targets that any peer may reach. A MuxPeer can narrow them for its entry. The exit checks
     /// the address to which a name resolves. A loopback, link-local or multicast address needs a rule
@@ -147,11 +105,7 @@ pub struct MuxExitSpec {
     /// (NAT64, RFC 6052). An IPv6 address with such a prefix needs the same rule as the IPv4
     /// address that it contains. The prefix 64:ff9b::/96 is built in. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 8),
-        inner(length(min = 3, max = 49), regex(pattern = patterns::NAT64_PREFIX)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
+    #[schemars(length(max = 8), inner(length(min = 3, max = 49), regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
     pub nat64_prefixes: Vec<String>,
     /// Ports at which the exit gateways listen for peers. A MuxPeer names the ports that its entry may
     /// serve. A change reaches running gateways without a restart. Default: none.
@@ -168,30 +122,22 @@ pub struct MuxExitSpec {
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub services: Vec<Service>,
     /// An additional port, at which users log in with ssh. Default: no ssh port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<Box<Ssh>>,
     /// Carries IP packets between the networks of the exit and of entries, in addition to streams.
     /// Default: no IP packets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Box<ExitNetwork>>,
     /// Security of the carriers. Default: mode PublicKeys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<ExitSecurity>,
     /// The connections that the exit gateways accept. Default: protocol Native over TCP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<ExitCarrier>,
     /// The key of the gateways in security mode PublicKeys. Default: generation 1, which the operator
     /// creates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeySource>,
     /// Time-outs of idle streams. A change reaches running gateways without a restart.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
     /// Kernel settings of the gateways' pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
     /// Emulation of a wide-area network at the exit's end, for tests.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wan_emulation: Option<WanEmulation>,
 }
 
@@ -202,34 +148,31 @@ pub struct ExitRendezvous {
     /// Unique name.
     #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]
     pub name: String,
-    /// DNS name or IP address (IPv6 without brackets) of the rendezvous.
-    #[schemars(length(min = 1, max = 253), regex(pattern = patterns::HOST))]
-    pub host: String,
-    /// Port of the rendezvous.
-    #[schemars(range(min = 1, max = 65535))]
-    pub port: u16,
-    /// The keys of the rendezvous, from `status.publicKeys` of the MuxRendezvous.
-    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
-    pub public_keys: Vec<String>,
+    /// The address and the keys of the rendezvous.
+    #[serde(flatten)]
+    pub rendezvous: RendezvousRef,
 }
 
 /// Limits of carriers.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct CarrierLimits {
     /// Maximum number of concurrent carriers of each gateway. Default: 256.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub carriers: Option<u32>,
 }
 
 /// The observed state of an exit.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxExitStatus {
     /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The MuxClass that applies.
+    #[schemars(length(max = 63))]
+    pub class_name: Option<String>,
     /// The conditions Accepted, Programmed, Available, CredentialsValid, TuningApplied, WANEmulated,
     /// NetworkReady, Ready, Reconciling and Stalled. A condition that does not apply is absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -251,7 +194,6 @@ pub struct MuxExitStatus {
     #[serde(default)]
     pub ready_replicas: i32,
     /// The selector of the pods, for the scale subresource.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub selector: Option<String>,
     /// The addresses that entries dial.
@@ -259,20 +201,15 @@ pub struct MuxExitStatus {
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub endpoints: Vec<Endpoint>,
     /// The address that users of ssh dial.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_endpoint: Option<HostPort>,
     /// The MuxPeers of the exit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peers: Option<PeerCounts>,
     /// The carriers of entries, including ssh connections of users.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<CarrierStatus>,
     /// The bottleneck of the direction with more traffic. The operator writes a bottleneck after at
     /// least two equal observations in a row.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bottleneck: Option<Bottleneck>,
     /// The IP packets of `spec.network`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStatus>,
     /// The effective values of sysctls in the gateways.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -3,10 +3,12 @@
 use kube::KubeSchema;
 use muxtunnel_gateway_config::{Accept, Limits, Priority, ProxyListen, ProxyProtocol};
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{Clients, Target, UsersSecretRef, patterns, rules};
 
 /// A port at which entry gateways listen, and the targets that exit gateways dial.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Forward {
@@ -19,12 +21,10 @@ pub struct Forward {
     pub port: u16,
     /// Name of the Service that has the port. Several ports can have one Service. Default:
     /// NAME-entry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::NAME))]
     pub service_name: Option<String>,
     /// Services of types NodePort and LoadBalancer: the port of the nodes. Default: the cluster
     /// selects a port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub node_port: Option<u16>,
     /// The targets in the order of preference. If a dial fails, the exit dials the next target.
@@ -33,20 +33,17 @@ pub struct Forward {
     pub targets: Vec<Target>,
     /// The clients that may reach the port. Required if the Service is of type NodePort or
     /// LoadBalancer. Default: type Namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Clients>,
     /// PROXY headers, which contain the client's address. Default: neither accepted nor sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Priority over streams of other ports on the same carriers. Default: Auto.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
     /// Limits of this forward. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
 
 /// A port at which exit gateways listen, and the targets that entry gateways dial.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ReverseForward {
@@ -60,12 +57,10 @@ pub struct ReverseForward {
     pub port: u16,
     /// Name of the Service that has the port. Several ports can have one Service. Not permitted with
     /// `connect`. Default: NAME-reverse.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::NAME))]
     pub service_name: Option<String>,
     /// Services of types NodePort and LoadBalancer: the port of the nodes. Not permitted with
     /// `connect`. Default: the cluster selects a port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub node_port: Option<u16>,
     /// The targets in the order of preference. If a dial fails, the entry dials the next target.
@@ -73,22 +68,18 @@ pub struct ReverseForward {
     pub targets: Vec<Target>,
     /// The clients that may reach the port. Required if the Service is of type NodePort or
     /// LoadBalancer. Not permitted with `connect`. Default: type Namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Clients>,
     /// Priority over streams of other ports on the same carriers. Default: Auto.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
     /// Limits of this forward. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
 
 /// A port at which entry gateways listen. Each client names its target, which the exit must allow.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::fallback_of_auto(),
-)]
+#[x_kube(validation = rules::fallback_of_auto())]
 pub struct Proxy {
     /// Unique name of the proxy. The port of the Service has the same name.
     #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]
@@ -101,28 +92,23 @@ pub struct Proxy {
     pub port: u16,
     /// Name of the Service that has the port. Several ports can have one Service. Default:
     /// NAME-entry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::NAME))]
     pub service_name: Option<String>,
     /// Services of types NodePort and LoadBalancer: the port of the nodes. Default: the cluster
     /// selects a port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub node_port: Option<u16>,
     /// The clients that may reach the port. Required if the Service is of type NodePort or
     /// LoadBalancer. Default: type Namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Clients>,
     /// The users that may connect: a file of at most 64 KiB with a line `name:hash` for each user, as
     /// `htpasswd -nB -C 10 NAME` prints the line. Hashes are bcrypt of version 2y, 2b or 2a, with cost
     /// 4 to 14. The gateways also accept passwords in plain text, but write a warning to their log. A
     /// changed file applies to new clients. Default: every client may connect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users_secret_ref: Option<UsersSecretRef>,
     /// Required: each connection must begin with a PROXY header, which a load balancer sends. Set
     /// this field only if no other sender can reach the port, because any sender can claim any client
     /// address. Default: connections have no PROXY header.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_proxy_protocol: Option<Accept>,
     /// Protocol Auto without `usersSecretRef`: the targets of clients of other protocols, in the order
     /// of preference. Default: connections of other protocols are refused.
@@ -130,15 +116,14 @@ pub struct Proxy {
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub fallback_targets: Vec<Target>,
     /// Priority over streams of other ports on the same carriers. Default: Auto.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
     /// Limits of this proxy. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
 
 /// A port at which exit gateways listen for a peer. A MuxPeer names the ports that its entry may
 /// serve.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ReversePort {
@@ -151,16 +136,13 @@ pub struct ReversePort {
     pub port: u16,
     /// Name of the Service that has the port. Several ports can have one Service. Default:
     /// NAME-exit-reverse.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::NAME))]
     pub service_name: Option<String>,
     /// Services of types NodePort and LoadBalancer: the port of the nodes. Default: the cluster
     /// selects a port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub node_port: Option<u16>,
     /// The clients that may reach the port. Required if the Service is of type NodePort or
     /// LoadBalancer. Default: type Namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Clients>,
 }

@@ -4,47 +4,41 @@ use kube::KubeSchema;
 use muxtunnel_gateway_config::BitRate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{Template, rules};
 
 /// The gateways of one end.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::replicas_or_autoscaling(),
-)]
+#[x_kube(validation = rules::replicas_or_autoscaling())]
 pub struct Gateway {
     /// Number of pods. Not permitted with `autoscaling`. Default: 1 when the Deployment is created.
     /// Later, the operator leaves the number unchanged, so `kubectl scale` or another autoscaler may
     /// set it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 32))]
     pub replicas: Option<i32>,
     /// Adapts the number of pods to their CPU usage. This field replaces `replicas`. The cluster
     /// needs a metrics server. The container gateway in `template` must have a request or a limit of
     /// CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaling: Option<Autoscaling>,
     /// Seconds that a terminating pod waits for the end of its open streams, for example in a
     /// roll-out. Other pods accept the new streams. Streams that are still open after this time are
     /// reset. Default: 25.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86400))]
     pub drain_seconds: Option<u32>,
     /// Settings of the gateways' pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
 }
 
 /// A HorizontalPodAutoscaler, which sets the number of pods of one end by their CPU usage.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::autoscaling_in_order(),
-)]
+#[x_kube(validation = rules::autoscaling_in_order())]
 pub struct Autoscaling {
     /// Least number of pods. Default: 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 32))]
     pub min_replicas: Option<i32>,
     /// Greatest number of pods.
@@ -52,16 +46,13 @@ pub struct Autoscaling {
     pub max_replicas: i32,
     /// Target value for the average CPU usage of the pods, in percent of the requested CPU time.
     /// Default: 80.
-    #[serde(
-        default,
-        rename = "targetCPUUtilizationPercentage",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "targetCPUUtilizationPercentage")]
     #[schemars(range(min = 1, max = 1000))]
     pub target_cpu_utilization_percentage: Option<i32>,
 }
 
 /// Kernel settings of the gateways' pods. The pods of applications do not need these settings.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -72,7 +63,6 @@ pub struct Autoscaling {
 )]
 pub struct Tuning {
     /// A set of sysctls for a kind of path. Default: None.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
     /// Additional sysctls, which override sysctls of the profile. A Job tests them in its own pod
     /// before the operator sets them in gateways.
@@ -125,11 +115,10 @@ pub struct Sysctl {
 }
 
 /// Emulation of a wide-area network between the gateways, for tests.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::jitter_within_delay(),
-)]
+#[x_kube(validation = rules::jitter_within_delay())]
 pub struct WanEmulation {
     /// One-way delay in milliseconds. The gateways of an end delay the packets that they send. So the
     /// round-trip time of a MuxTunnel without `connect` grows by twice this value.
@@ -137,24 +126,20 @@ pub struct WanEmulation {
     pub delay_milliseconds: u32,
     /// Maximum deviation of a packet's delay from `delayMilliseconds`. The deviations are uniformly
     /// distributed. Packets keep their order. Default: 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10_000))]
     pub jitter_milliseconds: Option<u32>,
     /// The share of packets that the emulation drops in each direction, in parts per million: 5000
     /// are 0.5 %. Default: 0.
-    #[serde(default, rename = "lossPPM", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "lossPPM")]
     #[schemars(range(min = 0, max = 500_000))]
     pub loss_ppm: Option<u32>,
     /// Rate of the emulated link in each direction, in bits per second, from 100k to 1T, such as 500k,
     /// 100M or 1G. The link's buffer holds the data of one round trip, and at least the data of 50
     /// ms. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bits_per_second: Option<BitRate>,
     /// The mechanism of the emulation. Default: Auto.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<Backend>,
     /// The packets that the emulation affects. Default: Carrier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
 }
 

@@ -5,6 +5,9 @@
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
+
+use crate::patterns;
 
 /// Permits objects of other namespaces to refer to objects of this namespace. Deletion of the
 /// MuxGrant withdraws the permission.
@@ -18,18 +21,7 @@ use serde::{Deserialize, Serialize};
     category = "mux",
     namespaced,
     derive = "PartialEq",
-    doc = "Permits objects of other namespaces to refer to objects of this namespace, as the Gateway API's ReferenceGrant does. Deletion of the MuxGrant withdraws the permission.",
-    printcolumn(
-        name = "From",
-        type_ = "string",
-        json_path = ".spec.from[0].namespace",
-        description = "The first namespace whose objects may refer to objects of this namespace"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    doc = "Permits objects of other namespaces to refer to objects of this namespace, as the Gateway API's ReferenceGrant does. Deletion of the MuxGrant withdraws the permission."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MuxGrantSpec {
@@ -52,10 +44,7 @@ pub struct MuxGrantFrom {
     #[schemars(extend("enum" = ["MuxTunnel", "MuxExit"]))]
     pub kind: String,
     /// Namespace of the objects.
-    #[schemars(
-        length(min = 1, max = 63),
-        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-    )]
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub namespace: String,
 }
 
@@ -66,6 +55,7 @@ impl MuxGrantFrom {
 }
 
 /// Objects of this namespace.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxGrantTo {
@@ -77,11 +67,7 @@ pub struct MuxGrantTo {
     #[schemars(extend("enum" = ["Service"]))]
     pub kind: String,
     /// Name of a single object. Default: all objects of the kind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(min = 1, max = 63),
-        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-    )]
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub name: Option<String>,
 }
 

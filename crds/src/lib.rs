@@ -1,5 +1,5 @@
 //! The resources of `muxtunnel.dev/v1alpha1`: [`MuxTunnel`], [`MuxExit`], [`MuxPeer`],
-//! [`MuxRendezvous`], [`MuxBenchmark`] and [`MuxGrant`].
+//! [`MuxRendezvous`], [`MuxBenchmark`], [`MuxGrant`] and [`MuxClass`].
 //!
 //! This crate defines their Rust types and their validation rules (`rules`, CEL, which the API
 //! server evaluates). It generates the CustomResourceDefinitions ([`schema`]); the binary `crdgen`
@@ -14,7 +14,9 @@
 pub mod bad_objects;
 mod benchmark;
 mod carrier;
+mod class;
 mod clients;
+mod columns;
 mod exit;
 mod forward;
 mod gateway;
@@ -41,6 +43,10 @@ pub use benchmark::{
     BenchmarkUdp, MuxBenchmark, MuxBenchmarkSpec, MuxBenchmarkStatus, Path, Tool,
 };
 pub use carrier::{Carrier, ExitCarrier, WebSocket};
+pub use class::{
+    ClassImages, ClassNamespaces, ClassObjects, Feature, ImagePullPolicy, MuxClass, MuxClassSpec,
+    MuxClassStatus, NamespacesFrom, OnFailure, Permitted, Rollout,
+};
 pub use clients::{Clients, ClientsType};
 pub use exit::{CarrierLimits, ExitRendezvous, MuxExit, MuxExitSpec, MuxExitStatus, PeerCounts};
 pub use forward::{Forward, Proxy, ReverseForward, ReversePort};
@@ -49,21 +55,23 @@ pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
 pub use key::{KeyOrigin, KeySource, KeyStatus};
 // The resources share these types with the gateway's file.
 pub use muxtunnel_gateway_config::{
-    Accept, BitRate, CongestionControl, Limits, Pool, Priority, Protocol, ProxyListen,
-    ProxyProtocol, RuleFields as Rule, Send, Timeouts, Transport,
+    Accept, BitRate, CongestionControl, Limits, PeerLimits, Pool, Priority, Protocol, ProxyListen,
+    ProxyProtocol, RuleFields as Rule, Send, SshAlgorithms, Timeouts, Transport, WebSocketScheme,
 };
-pub use network::{ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule};
+pub use network::{
+    ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule, NetworkSettings,
+};
 pub use peer::{MuxPeer, MuxPeerSpec, MuxPeerStatus};
 pub use readable::readable;
 pub use references::{ExitRef, HostPort, IssuerRef, SecretRef, ServiceRef, UsersSecretRef};
 pub use rendezvous::{Member, MuxRendezvous, MuxRendezvousSpec, MuxRendezvousStatus};
-pub use rules::is_unsafe_sysctl;
+pub use rules::{OWN_SERVICE_ENDS, is_unsafe_sysctl};
 pub use security::{CertificateSource, Certificates, ExitSecurity, Security, SecurityMode};
 pub use service::{
     CarrierService, ExternalTrafficPolicy, IpFamily, IpFamilyPolicy, Service, ServiceSettings,
     ServiceType,
 };
-pub use ssh::{Ssh, SshAlgorithms, SshHostKey, SshLogin, SshService};
+pub use ssh::{Ssh, SshHostKey, SshLogin, SshService};
 pub use status::{
     Bottleneck, CarrierStatus, Direction, Endpoint, EndpointProtocol, GatewayStatus, NetworkStatus,
     ServicePortStatus, ServiceStatus, SysctlStatus,
@@ -102,6 +110,8 @@ pub mod condition {
     pub const RECONCILING: &str = "Reconciling";
     /// The cause needs an administrator. Present only while it is true.
     pub const STALLED: &str = "Stalled";
+    /// All objects of a class have its images, its template and its tuning.
+    pub const ROLLED_OUT: &str = "RolledOut";
     /// All cells of a benchmark were measured. The benchmark has ended.
     pub const COMPLETE: &str = "Complete";
     /// Some or all cells of a benchmark were not measured. The benchmark has ended.

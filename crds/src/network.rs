@@ -3,13 +3,14 @@
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{patterns, rules};
 
 /// A TUN interface in the pod of each gateway. The interfaces of both ends exchange IP packets,
 /// such as TCP, UDP and ICMP. An init container with NET_ADMIN and MKNOD creates the interface, so
 /// the namespace needs the Pod Security level `privileged`. The gateway itself has no capability.
-/// The chart must be installed with `network.enabled`. A change restarts the gateways.
+/// The MuxClass must permit Network. A change restarts the gateways.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
@@ -18,36 +19,15 @@ pub struct Network {
     /// The exit's end. Its networks must not contain the address of the exit's Service, because the
     /// carrier's own packets would then enter the tunnel. With `connect`, only `cidrs` is permitted.
     pub exit: NetworkEnd,
-    /// MTU of the interface in bytes. Default: 1500, or 1400 with protocol QUIC, whose datagrams
-    /// must fit into the path MTU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1280, max = 65535))]
-    pub mtu: Option<u16>,
-    /// Queues of the interface, each with its own worker and carriers. All packets of a flow use
-    /// one queue, so they are not reordered. Default: 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 4))]
-    pub queues: Option<u16>,
-    /// DNS servers of the exit's end, which the entry receives over its session. Not permitted with
-    /// `connect`. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns: Option<NetworkDns>,
-    /// Permitted destinations of packets from the entry. Not permitted with `connect`. Default: the
-    /// networks of `exit`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
-    pub allow: Vec<NetworkRule>,
-    /// Forbidden destinations of packets from the entry. These rules override `allow`. Not permitted
-    /// with `connect`. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
-    pub deny: Vec<NetworkRule>,
+    /// Settings of the interfaces, and the rules for packets.
+    #[serde(flatten)]
+    pub settings: NetworkSettings,
 }
 
 /// A TUN interface in the pod of the exit's gateway, which exchanges IP packets with the interfaces
 /// of entries. An init container with NET_ADMIN and MKNOD creates the interface, so the namespace
-/// needs the Pod Security level `privileged`. The gateway itself has no capability. The chart must be
-/// installed with `network.enabled`. A change restarts the gateway.
+/// needs the Pod Security level `privileged`. The gateway itself has no capability. The MuxClass must
+/// permit Network. A change restarts the gateway.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -61,73 +41,66 @@ pub struct ExitNetwork {
     /// The networks that entries may have. They contain `networkCIDRs` of every MuxPeer, and
     /// `addressPools`.
     #[serde(rename = "peerCIDRs")]
-    #[schemars(
-        length(min = 1, max = 64),
-        inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
+    #[schemars(length(min = 1, max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
     pub peer_cidrs: Vec<String>,
     /// Networks from which the exit assigns an address to each entry without `networkCIDRs`. Set at
     /// most one IPv4 network and one IPv6 network, both within `peerCIDRs`. The entry receives its
     /// address over its session. This field needs `queues` 1. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 2),
-        inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
+    #[schemars(length(max = 2), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
     pub address_pools: Vec<String>,
     /// Whether entries may send packets to one another. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub peers_reach_each_other: bool,
+    /// Settings of the interface, and the rules for packets.
+    #[serde(flatten)]
+    pub settings: NetworkSettings,
+}
+
+/// Settings of an interface, and the rules for packets from entries.
+#[skip_serializing_none]
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkSettings {
     /// MTU of the interface in bytes. Default: 1500, or 1400 with protocol QUIC, whose datagrams
     /// must fit into the path MTU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1280, max = 65535))]
     pub mtu: Option<u16>,
     /// Queues of the interface, each with its own worker and carriers. All packets of a flow use
     /// one queue, so they are not reordered. Default: 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4))]
     pub queues: Option<u16>,
-    /// DNS servers of the exit's end, which entries receive over their sessions. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// DNS servers of the exit's end, which entries receive over their sessions. Not permitted in a
+    /// MuxTunnel with `connect`. Default: none.
     pub dns: Option<NetworkDns>,
-    /// Permitted destinations of packets from entries. Default: `cidrs`, and with
-    /// `peersReachEachOther` also `peerCIDRs`.
+    /// Permitted destinations of packets from entries. Not permitted in a MuxTunnel with `connect`.
+    /// Default: the networks of the exit, and with `peersReachEachOther` also those of entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub allow: Vec<NetworkRule>,
-    /// Forbidden destinations of packets from entries. These rules override `allow`. Default: none.
+    /// Forbidden destinations of packets from entries. These rules override `allow`. Not permitted in
+    /// a MuxTunnel with `connect`. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub deny: Vec<NetworkRule>,
 }
 
 /// The networks of one end.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkEnd {
     /// Networks at this end, such as 10.72.0.1/32 or fd00:72::/64. Instead of 0.0.0.0/0, use
     /// 0.0.0.0/1 and 128.0.0.0/1.
-    #[schemars(
-        length(min = 1, max = 64),
-        inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
+    #[schemars(length(min = 1, max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
     pub cidrs: Vec<String>,
     /// Addresses of the interface in the pod, within `cidrs`. Containers of that pod use them as
     /// source addresses. Default: none, so the pod sends only packets that it forwards for other
     /// hosts within `cidrs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        inner(length(min = 2, max = 45), regex(pattern = patterns::ADDRESS)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
+    #[schemars(length(max = 16), inner(length(min = 2, max = 45), regex(pattern = patterns::ADDRESS)), extend("x-kubernetes-list-type" = "set"))]
     pub addresses: Vec<String>,
     /// How the pod forwards packets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forwarding: Option<NetworkForwarding>,
 }
 
@@ -157,40 +130,28 @@ pub struct NetworkDns {
     /// Addresses of the DNS servers, within the networks of the exit. Default: the servers of the
     /// exit's pod that are within these networks, usually the cluster's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 3),
-        inner(length(min = 2, max = 45), regex(pattern = patterns::ADDRESS)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
+    #[schemars(length(max = 3), inner(length(min = 2, max = 45), regex(pattern = patterns::ADDRESS)), extend("x-kubernetes-list-type" = "set"))]
     pub servers: Vec<String>,
     /// Search domains. Default: the search domains of the exit's pod, or none if `servers` is set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 6),
-        inner(length(min = 1, max = 253), regex(pattern = patterns::DOMAIN)),
-        extend("x-kubernetes-list-type" = "atomic")
-    )]
+    #[schemars(length(max = 6), inner(length(min = 1, max = 253), regex(pattern = patterns::DOMAIN)), extend("x-kubernetes-list-type" = "atomic"))]
     pub domains: Vec<String>,
 }
 
 /// Destinations of packets, by network and port.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::network_ports_in_order(),
-)]
+#[x_kube(validation = rules::network_ports_in_order())]
 pub struct NetworkRule {
     /// A network, such as 10.20.0.0/16. Default: every address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 3, max = 49), regex(pattern = patterns::NETWORK))]
     pub cidr: Option<String>,
     /// The destination port of TCP or UDP. Default: every port, and packets without ports, such as
     /// ICMP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
     /// The last port of a range that begins with `port`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub end_port: Option<u16>,
 }

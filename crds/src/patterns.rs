@@ -37,6 +37,14 @@ pub(crate) const ADDRESS: &str = "^[0-9a-fA-F:.]+$";
 pub(crate) const DOMAIN: &str = "^[a-zA-Z0-9_][-_.a-zA-Z0-9]*$";
 /// The path of an HTTP request.
 pub(crate) const PATH: &str = "^/[-._~!$&'()*+,;=:@%/a-zA-Z0-9]*$";
+/// The name of a controller, such as `muxtunnel.dev/operator`.
+pub(crate) const CONTROLLER_NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[-._/a-zA-Z0-9]+$";
+/// The characters of a reference to an image.
+pub(crate) const IMAGE: &str = "^[a-zA-Z0-9][-._:@/a-zA-Z0-9]*$";
+/// A key of a label or annotation, or a prefix of keys that ends in `/*`.
+pub(crate) const METADATA_KEY: &str = "^([-._a-zA-Z0-9]+/)?[-._a-zA-Z0-9]+$|^[-._a-zA-Z0-9]+/[*]$";
+/// A trust domain of SPIFFE IDs.
+pub(crate) const TRUST_DOMAIN: &str = "^[-._a-z0-9]+$";
 /// Bits per second, from 100k to 10G.
 pub(crate) const UDP_RATE: &str =
     "^([1-9][0-9]{5,9}|10000000000|[1-9][0-9]{2,6}k|10000000k|[1-9][0-9]{0,3}M|10000M|[1-9]G|10G)$";

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::patterns;
 
@@ -15,6 +16,7 @@ pub struct SecretRef {
 }
 
 /// A key of a Secret of the same namespace, whose value is a file of users.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase")]
 pub struct UsersSecretRef {
@@ -22,12 +24,12 @@ pub struct UsersSecretRef {
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::OBJECT_NAME))]
     pub name: String,
     /// The key of the file in the Secret. Default: users.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::SECRET_KEY))]
     pub key: Option<String>,
 }
 
 /// An issuer of cert-manager.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct IssuerRef {
@@ -35,11 +37,9 @@ pub struct IssuerRef {
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::OBJECT_NAME))]
     pub name: String,
     /// Kind of the issuer: Issuer (in the object's namespace) or ClusterIssuer. Default: Issuer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[A-Z][A-Za-z0-9]*$"))]
     pub kind: Option<String>,
     /// API group of the issuer. Default: cert-manager.io.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::OBJECT_NAME))]
     pub group: Option<String>,
 }
@@ -59,6 +59,7 @@ impl IssuerRef {
 }
 
 /// A Service as a target.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceRef {
@@ -67,7 +68,6 @@ pub struct ServiceRef {
     pub name: String,
     /// Namespace of the Service. A namespace other than the object's must permit the reference by a
     /// ReferenceGrant (Gateway API) or a MuxGrant. Default: the object's namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub namespace: Option<String>,
 }

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{
     CarrierLimits, CarrierService, CarrierStatus, Clients, Endpoint, KeySource, KeyStatus,
@@ -12,6 +13,7 @@ use crate::{
 
 /// A gateway that connects entries and exits which cannot dial each other. The gateway is always one
 /// pod, because two pods would not share the registered keys.
+#[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
     group = "muxtunnel.dev",
@@ -24,52 +26,14 @@ use crate::{
     status = "MuxRendezvousStatus",
     derive = "PartialEq",
     doc = "A gateway that connects entries and exits which cannot dial each other. The gateway is always one pod, because two pods would not share the registered keys.",
-    validation = rules::name(),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "All other conditions are true"
-    ),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
-        description = "Reason of the condition Ready"
-    ),
-    printcolumn(
-        name = "Host",
-        type_ = "string",
-        json_path = ".status.endpoints[0].host",
-        description = "Host that entries and exits dial"
-    ),
-    printcolumn(
-        name = "Port",
-        type_ = "integer",
-        json_path = ".status.endpoints[0].port",
-        description = "Port that entries and exits dial"
-    ),
-    printcolumn(
-        name = "Carriers",
-        type_ = "integer",
-        json_path = ".status.carriers.connected",
-        description = "Carriers that the rendezvous joins"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    ),
-    printcolumn(
-        name = "Key",
-        type_ = "string",
-        json_path = ".status.publicKeys[0]",
-        description = "Public key that entries and exits pin",
-        priority = "1"
-    )
+    validation = rules::name()
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MuxRendezvousSpec {
+    /// The MuxClass of the object. A change rolls the gateways. Default: the class with `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
+    pub class_name: Option<String>,
     /// Whether the operator writes only the status of this object, and leaves its gateway unchanged.
     /// Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -79,37 +43,28 @@ pub struct MuxRendezvousSpec {
     #[schemars(length(min = 1, max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub members: Vec<Member>,
     /// The Service NAME-rendezvous in front of the gateway. Default: a ClusterIP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<CarrierService>,
     /// The entries and exits that may reach the port. Default: type Any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Clients>,
     /// Networks of the load balancers in front of the gateway. Connections from these networks must
     /// begin with a header of the PROXY protocol, as with `trustedProxies` of a MuxExit. Default:
     /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 64),
-        inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
+    #[schemars(length(max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
     pub trusted_proxies: Vec<String>,
     /// Limits of the gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<CarrierLimits>,
     /// Seconds that the terminating pod waits for the end of its carriers. Default: 25.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86400))]
     pub drain_seconds: Option<u32>,
     /// Settings of the gateway's pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
     /// The key of the gateway. Default: generation 1, which the operator creates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeySource>,
 }
 
 /// An entry or an exit that may use a rendezvous.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Member {
@@ -125,18 +80,20 @@ pub struct Member {
     pub suspend: bool,
     /// The time from which the rendezvous refuses the member, by the clock of its gateway. Default:
     /// never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 64))]
     pub expiration_time: Option<Time>,
 }
 
 /// The observed state of a rendezvous.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxRendezvousStatus {
     /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The MuxClass that applies.
+    #[schemars(length(max = 63))]
+    pub class_name: Option<String>,
     /// The conditions Accepted, Programmed, Available, CredentialsValid, Ready, Reconciling and
     /// Stalled. A condition that does not apply is absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -155,6 +112,5 @@ pub struct MuxRendezvousStatus {
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub endpoints: Vec<Endpoint>,
     /// The carriers that the rendezvous joins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<CarrierStatus>,
 }

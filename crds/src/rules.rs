@@ -7,6 +7,7 @@
 
 mod benchmark;
 mod carrier;
+mod class;
 mod connect;
 mod exit;
 mod gateway;
@@ -20,12 +21,14 @@ use kube::core::{Message, Rule};
 
 pub(crate) use benchmark::*;
 pub(crate) use carrier::*;
+pub(crate) use class::*;
 pub(crate) use connect::*;
 pub(crate) use exit::*;
 pub(crate) use gateway::*;
 pub(crate) use network::*;
 pub(crate) use ports::*;
 pub(crate) use security::*;
+pub use services::OWN_SERVICE_ENDS;
 pub(crate) use services::*;
 pub use sysctls::is_unsafe_sysctl;
 pub(crate) use sysctls::*;
@@ -51,9 +54,10 @@ fn value(path: &str, default: &str) -> String {
     format!("({} ? {path} : '{default}')", has(path))
 }
 
-/// CEL: the list `self.FIELD` has an item.
-fn given(field: &str) -> String {
-    format!("(has(self.{field}) && self.{field}.size() > 0)")
+/// CEL: the list `self.PATH` has an item. An empty list is the same as an absent list.
+fn given(path: &str) -> String {
+    let path = format!("self.{path}");
+    format!("({} && {path}.size() > 0)", has(&path))
 }
 
 /// CEL: the list of `names`.
@@ -70,15 +74,20 @@ fn or(names: &[&str]) -> String {
     }
 }
 
-/// With `condition`, the object has none of `fields`. `reason` is the begin of the message.
+/// With `condition`, the object has none of `fields`. `FIELD[]` is a list. `reason` is the begin of
+/// the message.
 fn excludes(condition: &str, reason: &str, fields: &[&str]) -> Rule {
-    let has = |field: &&str| has(&format!("self.{field}"));
-    let any: Vec<_> = fields.iter().map(has).collect();
+    let is_set = |field: &str| match field.strip_suffix("[]") {
+        Some(list) => given(list),
+        None => has(&format!("self.{field}")),
+    };
+    let any: Vec<_> = fields.iter().map(|field| is_set(field)).collect();
     let first = fields.iter().rev().fold(String::new(), |rest, field| {
+        let name = field.trim_end_matches("[]");
         if rest.is_empty() {
-            format!("'{field}'")
+            format!("'{name}'")
         } else {
-            format!("{} ? '{field}' : {rest}", has(&field))
+            format!("{} ? '{name}' : {rest}", is_set(field))
         }
     });
     rule(
@@ -94,6 +103,16 @@ pub(crate) fn name() -> Rule {
         "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
         "'metadata.name ' + self.metadata.name + ' must have only lower-case letters, digits and hyphens, and begin with \
          a letter'",
+    )
+}
+
+/// Objects of two kinds have no child of one name. `example` names two objects that would.
+pub(crate) fn name_without(ending: &str, example: &str) -> Rule {
+    rule(
+        format!("!self.metadata.name.endsWith('{ending}')"),
+        format!(
+            "'metadata.name ' + self.metadata.name + ' must not end in {ending}, because {example}: choose another name'"
+        ),
     )
 }
 

@@ -4,7 +4,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
-use crate::{MuxBenchmark, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
+use crate::columns::columns;
+use crate::{MuxBenchmark, MuxClass, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
 
 /// Properties whose schemas come from Kubernetes' own types, and their types. Their descriptions are
 /// removed, because the Kubernetes reference has them, and they would be nine tenths of the
@@ -16,6 +17,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("hostAliases", "array"),
     ("imagePullSecrets", "array"),
     ("peers", "array"),
+    ("selector", "object"),
     ("tolerations", "array"),
     ("topologySpreadConstraints", "array"),
 ];
@@ -44,15 +46,19 @@ pub fn definitions() -> Result<Vec<(&'static str, CustomResourceDefinition)>, Sc
         ("muxrendezvous.yaml", finished(MuxRendezvous::crd(), 40)?),
         ("muxbenchmarks.yaml", finished(MuxBenchmark::crd(), 28)?),
         ("muxgrants.yaml", finished(MuxGrant::crd(), 253)?),
+        ("muxclasses.yaml", finished(MuxClass::crd(), 63)?),
     ])
 }
 
 /// `name_max`: the greatest length of the names of objects. Children have longer names. The API
 /// server also needs the bound to estimate the cost of rules that read the name.
 fn finished(
-    definition: CustomResourceDefinition,
+    mut definition: CustomResourceDefinition,
     name_max: usize,
 ) -> Result<CustomResourceDefinition, SchemaError> {
+    for version in &mut definition.spec.versions {
+        version.additional_printer_columns = columns(&definition.spec.names.kind);
+    }
     let mut value = serde_json::to_value(definition).map_err(SchemaError)?;
     let versions = value.pointer_mut("/spec/versions");
     for version in versions.and_then(Value::as_array_mut).into_iter().flatten() {

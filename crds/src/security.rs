@@ -3,36 +3,31 @@
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{IssuerRef, SecretRef, patterns, rules};
 
 /// Security of carriers. Both ends must have the same mode.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::certificates_of_mode(),
-)]
+#[x_kube(validation = rules::certificates_of_mode())]
 pub struct Security {
     /// The security mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<SecurityMode>,
     /// Mode Certificates: the certificates of the gateways.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<Certificates>,
 }
 
 /// Security of the carriers of an exit. Both ends must have the same mode.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::certificates_of_mode(),
-)]
+#[x_kube(validation = rules::certificates_of_mode())]
 pub struct ExitSecurity {
     /// The security mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<SecurityMode>,
     /// Mode Certificates: the certificate of the exit gateways.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<CertificateSource>,
 }
 
@@ -51,6 +46,7 @@ pub enum SecurityMode {
 }
 
 /// The certificates of the gateways, and the names that each end accepts.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -62,7 +58,6 @@ pub struct Certificates {
     pub entry: CertificateSource,
     /// The certificate of the exit gateways. Required without `connect`, and not permitted with
     /// `connect`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<CertificateSource>,
     /// The names of entries that the exit gateways accept: DNS names, IP addresses and URIs. Required
     /// if `entry` has `secretRef`. Default with `issuerRef`: the SPIFFE ID of the entry.
@@ -77,17 +72,14 @@ pub struct Certificates {
 }
 
 /// The source of a certificate: exactly one of `secretRef` and `issuerRef`.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::certificate_source(),
-)]
+#[x_kube(validation = rules::certificate_source())]
 pub struct CertificateSource {
     /// The Secret with `tls.crt`, `tls.key` and `ca.crt`, as cert-manager writes them. A changed
     /// certificate applies to new carriers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
     /// The issuer of cert-manager that issues the certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer_ref: Option<IssuerRef>,
 }

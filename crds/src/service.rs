@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
-use crate::{patterns, rules};
+use crate::{DnsPolicy, patterns, rules};
 
 /// Settings of a Service.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -17,27 +19,20 @@ use crate::{patterns, rules};
 )]
 pub struct ServiceSettings {
     /// Type of the Service. Default: ClusterIP.
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type")]
     pub type_: Option<ServiceType>,
     /// Type LoadBalancer: the class of the load balancer. Default: the default class of the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 316), regex(pattern = "^[-._/a-zA-Z0-9]+$"))]
     pub load_balancer_class: Option<String>,
     /// Type LoadBalancer: the networks of clients that the load balancer admits. Default: all
     /// networks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 64),
-        inner(length(min = 3, max = 49), regex(pattern = patterns::CIDR)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
+    #[schemars(length(max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::CIDR)), extend("x-kubernetes-list-type" = "set"))]
     pub load_balancer_source_ranges: Vec<String>,
     /// Types NodePort and LoadBalancer: the nodes that forward connections from outside the cluster.
     /// Default: Cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_traffic_policy: Option<ExternalTrafficPolicy>,
     /// Whether the Service has IPv4 and IPv6 addresses. Default: PreferDualStack.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_family_policy: Option<IpFamilyPolicy>,
     /// The address families of the Service. Default: the families of the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -70,21 +65,18 @@ pub struct Service {
 }
 
 /// The Service in front of the carrier port.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::node_port_needs_exposure(),
-)]
+#[x_kube(validation = rules::node_port_needs_exposure())]
 pub struct CarrierService {
     /// Settings of the Service.
     #[serde(flatten)]
     pub settings: ServiceSettings,
     /// Port of the Service. Default: 443.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
     /// Types NodePort and LoadBalancer: the port of the nodes. Default: the cluster selects a port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub node_port: Option<u16>,
 }
@@ -113,18 +105,6 @@ pub enum ServiceType {
     LoadBalancer,
 }
 
-impl ServiceType {
-    /// The value for a Service's `spec.type`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ClusterIP => "ClusterIP",
-            Self::NodePort => "NodePort",
-            Self::LoadBalancer => "LoadBalancer",
-        }
-    }
-}
-
 /// The nodes that forward connections from outside the cluster to a Service's pods. Cluster: every
 /// node, and the pods see the address of a node. Local: only nodes with a ready pod, and the pods
 /// see the client's address. Default: Cluster.
@@ -135,17 +115,6 @@ pub enum ExternalTrafficPolicy {
     /// A node forwards only to its own ready pods, which see the client's address. Nodes without a
     /// ready pod drop the connections.
     Local,
-}
-
-impl ExternalTrafficPolicy {
-    /// The value for a Service's `spec.externalTrafficPolicy`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cluster => "Cluster",
-            Self::Local => "Local",
-        }
-    }
 }
 
 /// Whether a Service has addresses of both families. SingleStack: one family. PreferDualStack: both
@@ -161,18 +130,6 @@ pub enum IpFamilyPolicy {
     RequireDualStack,
 }
 
-impl IpFamilyPolicy {
-    /// The value for a Service's `spec.ipFamilyPolicy`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::SingleStack => "SingleStack",
-            Self::PreferDualStack => "PreferDualStack",
-            Self::RequireDualStack => "RequireDualStack",
-        }
-    }
-}
-
 /// A family of addresses.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IpFamily {
@@ -182,13 +139,25 @@ pub enum IpFamily {
     IPv6,
 }
 
-impl IpFamily {
-    /// The value for a Service's `spec.ipFamilies`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::IPv4 => "IPv4",
-            Self::IPv6 => "IPv6",
-        }
-    }
+/// The value of an enum as Kubernetes spells it, which is the name of its variant.
+macro_rules! spelled {
+    ($($type:ident: $($variant:ident)+;)+) => {
+        $(impl $type {
+            /// The value in the API of Kubernetes.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($variant),)+
+                }
+            }
+        })+
+    };
+}
+
+spelled! {
+    ServiceType: ClusterIP NodePort LoadBalancer;
+    ExternalTrafficPolicy: Cluster Local;
+    IpFamilyPolicy: SingleStack PreferDualStack RequireDualStack;
+    IpFamily: IPv4 IPv6;
+    DnsPolicy: ClusterFirst Default None;
 }

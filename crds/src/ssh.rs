@@ -1,14 +1,17 @@
 //! A port of an exit for users of ssh.
 
 use kube::KubeSchema;
+use muxtunnel_gateway_config::SshAlgorithms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{Clients, SecretRef, ServiceSettings, rules};
 
 /// An additional port of exit gateways, at which users log in with ssh (`ssh -N -L`, `-D` and
 /// `-R`). The port works with every protocol of carriers. Users may dial the same targets as an
 /// entry: the targets that `allow` of the exit permits.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -22,7 +25,6 @@ pub struct Ssh {
     pub secret_ref: SecretRef,
     /// Port of the gateways and of their Service NAME-exit-ssh. 64000 and 64001 are reserved, and
     /// with `wanEmulation` also 64003. Default: 2222.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
     /// The gateways' private host keys, without a passphrase. Ed25519 selects the Secret's key
@@ -37,14 +39,11 @@ pub struct Ssh {
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub logins: Vec<SshLogin>,
     /// The ciphers that the server offers. Default: Default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithms: Option<SshAlgorithms>,
     /// The users that may reach the port. Required if `service` is of type NodePort or LoadBalancer.
     /// Default: type Namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Clients>,
     /// The Service NAME-exit-ssh in front of the port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<SshService>,
 }
 
@@ -57,17 +56,15 @@ impl Ssh {
 }
 
 /// The Service in front of the ssh port.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::node_port_needs_exposure(),
-)]
+#[x_kube(validation = rules::node_port_needs_exposure())]
 pub struct SshService {
     /// Settings of the Service.
     #[serde(flatten)]
     pub settings: ServiceSettings,
     /// Types NodePort and LoadBalancer: the port of the nodes. Default: the cluster selects a port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub node_port: Option<u16>,
 }
@@ -82,19 +79,6 @@ pub enum SshHostKey {
     /// ECDSA, for clients that do not support Ed25519.
     #[serde(rename = "ECDSA")]
     Ecdsa,
-}
-
-/// The ciphers of an ssh server. `Default`: AES-GCM and ChaCha20-Poly1305. Compatible: also aes256-ctr
-/// with an encrypt-then-MAC code, for clients that have neither cipher of `Default`. Default: Default.
-#[derive(
-    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
-)]
-pub enum SshAlgorithms {
-    /// AES-GCM and ChaCha20-Poly1305.
-    #[default]
-    Default,
-    /// Also aes256-ctr with an encrypt-then-MAC code.
-    Compatible,
 }
 
 /// Credentials of ssh users. AuthorizedKeys: public keys of users. TrustedUserCAKeys: authorities

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 /// Numbers of pods.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,6 +17,7 @@ pub struct GatewayStatus {
 }
 
 /// A Service that clients dial.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceStatus {
@@ -23,7 +25,6 @@ pub struct ServiceStatus {
     #[schemars(length(max = 63))]
     pub name: String,
     /// The host at which clients reach the ports. Absent: the Service has no address yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub host: Option<String>,
     /// The ports of the Service.

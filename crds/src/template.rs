@@ -9,18 +9,19 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::patterns;
 
 /// Settings of pods. `C` is the names of their containers.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Template<C = ContainerName> {
     /// Labels and annotations of the pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<TemplateMetadata>,
     /// Scheduling, DNS and containers of the pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub spec: Option<TemplateSpec<C>>,
 }
 
@@ -28,22 +29,20 @@ pub struct Template<C = ContainerName> {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateMetadata {
-    /// Additional labels of the pods. The operator's own labels take precedence. The chart's value
-    /// `podMetadata.labels` lists the permitted keys. The list is empty by default, because a label
-    /// can make the pods endpoints of another Service.
+    /// Additional labels of the pods. The operator's own labels take precedence. The MuxClass
+    /// lists the permitted keys in `permitted.podMetadataKeys`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub labels: BTreeMap<String, String>,
-    /// Additional annotations of the pods. The operator's own annotations take precedence. The
-    /// chart's value `podMetadata.annotations` lists the permitted keys, because other controllers
-    /// add images, volumes and networks to pods by annotations. Its default permits keys without a
-    /// prefix, and the keys of Prometheus, the cluster autoscaler and Karpenter.
+    /// Additional annotations of the pods. The operator's own annotations take precedence.
+    /// The MuxClass lists the permitted keys in `permitted.podMetadataKeys`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub annotations: BTreeMap<String, String>,
 }
 
 /// Scheduling, DNS and containers of pods, as in a PodSpec.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateSpec<C = ContainerName> {
@@ -56,22 +55,18 @@ pub struct TemplateSpec<C = ContainerName> {
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub tolerations: Vec<Toleration>,
     /// Scheduling constraints, as in a pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
     /// Topology spread constraints, as in a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Name of a PriorityClass.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::OBJECT_NAME))]
     pub priority_class_name: Option<String>,
     /// Name of a RuntimeClass.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::OBJECT_NAME))]
     pub runtime_class_name: Option<String>,
     /// Name of the scheduler. Default: the cluster's default scheduler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::OBJECT_NAME))]
     pub scheduler_name: Option<String>,
     /// Secrets of the object's namespace with which the kubelet pulls images.
@@ -79,10 +74,8 @@ pub struct TemplateSpec<C = ContainerName> {
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// How the pods resolve names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_policy: Option<DnsPolicy>,
     /// DNS servers, search domains and options, as in a pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_config: Option<PodDNSConfig>,
     /// Additional lines of the pods' hosts file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -106,19 +99,8 @@ pub enum DnsPolicy {
     None,
 }
 
-impl DnsPolicy {
-    /// The value for a pod's `spec.dnsPolicy`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ClusterFirst => "ClusterFirst",
-            Self::Default => "Default",
-            Self::None => "None",
-        }
-    }
-}
-
 /// Compute resources of one container.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateContainer<C = ContainerName> {
@@ -126,7 +108,6 @@ pub struct TemplateContainer<C = ContainerName> {
     pub name: C,
     /// Compute resources of the container: CPU, memory and ephemeral storage. Default: small requests,
     /// and no limits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 }
 

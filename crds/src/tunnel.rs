@@ -2,8 +2,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
+use muxtunnel_gateway_config::WebSocketScheme;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::{
     Bottleneck, Carrier, CarrierStatus, Forward, Gateway, GatewayStatus, KeySource, KeyStatus,
@@ -14,6 +16,7 @@ use crate::{
 /// A tunnel between entry gateways, to which clients connect, and exit gateways, which dial the
 /// targets. Without `connect`, the exit gateways belong to this object. With `connect`, they belong
 /// to MuxExits elsewhere. The streams of all clients share a few carrier connections.
+#[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
     group = "muxtunnel.dev",
@@ -27,68 +30,21 @@ use crate::{
     derive = "PartialEq",
     doc = "A tunnel between entry gateways, to which clients connect, and exit gateways, which dial the targets. The streams of all clients share a few carrier connections.",
     validation = rules::name(),
+    validation = rules::name_without("-exit", "MuxTunnel x-exit and MuxExit x both have a Service x-exit-reverse"),
     validation = rules::clients_needed("forwards", "-entry"),
     validation = rules::node_ports_need_exposure("forwards", "-entry"),
     validation = rules::clients_needed("proxies", "-entry"),
     validation = rules::node_ports_need_exposure("proxies", "-entry"),
     validation = rules::clients_needed("reverseForwards", "-reverse"),
     validation = rules::node_ports_need_exposure("reverseForwards", "-reverse"),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "All other conditions are true"
-    ),
-    printcolumn(
-        name = "Available",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Available\")].status",
-        description = "A ready gateway passes connections to at least one target"
-    ),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
-        description = "Reason of the condition Ready"
-    ),
-    printcolumn(
-        name = "Carriers",
-        type_ = "integer",
-        json_path = ".status.carriers.connected",
-        description = "Carriers that are connected"
-    ),
-    printcolumn(
-        name = "Limit",
-        type_ = "string",
-        json_path = ".status.bottleneck.reason",
-        description = "Bottleneck of the direction with more traffic"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    ),
-    printcolumn(
-        name = "Entry",
-        type_ = "integer",
-        json_path = ".status.entry.readyReplicas",
-        description = "Ready entry gateways",
-        priority = "1"
-    ),
-    printcolumn(
-        name = "Exit",
-        type_ = "integer",
-        json_path = ".status.exit.readyReplicas",
-        description = "Ready exit gateways of this object",
-        priority = "1"
-    ),
-    printcolumn(
-        name = "Key",
-        type_ = "string",
-        json_path = ".status.publicKeys[0]",
-        description = "Public key that a MuxPeer enters",
-        priority = "1"
-    )
+    validation = rules::service_names_are_of_nobody_else("forwards", "-entry"),
+    validation = rules::service_names_are_of_nobody_else("proxies", "-entry"),
+    validation = rules::service_names_are_of_nobody_else("reverseForwards", "-reverse"),
+    validation = rules::services_are_used(&[
+        ("forwards", "-entry"),
+        ("proxies", "-entry"),
+        ("reverseForwards", "-reverse"),
+    ])
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -101,6 +57,7 @@ use crate::{
     validation = rules::exits_have_identities("PublicKeys", "publicKeys"),
     validation = rules::exits_have_identities("Certificates", "certificateNames"),
     validation = rules::web_socket_hosts_have_a_path(),
+    validation = rules::https_has_no_certificates(),
     validation = rules::connected_rendezvous_has_keys(),
     validation = rules::connected_rendezvous_needs_byte_streams(),
     validation = rules::proxies_have_targets(),
@@ -109,6 +66,7 @@ use crate::{
     validation = rules::sources_are_sent(),
     validation = rules::quic_has_tls(),
     validation = rules::hbone_has_certificates(),
+    validation = rules::own_keys_need_another_end(),
     validation = rules::network_has_one_gateway("entry"),
     validation = rules::network_has_one_gateway("exit"),
     validation = rules::ports_of_one_end(),
@@ -120,6 +78,10 @@ use crate::{
     validation = rules::ports_are_no_probes("proxies"),
 )]
 pub struct MuxTunnelSpec {
+    /// The MuxClass of the object. A change rolls the gateways. Default: the class with `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
+    pub class_name: Option<String>,
     /// Whether the operator writes only the status of this object, and leaves its gateways unchanged.
     /// Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -130,10 +92,8 @@ pub struct MuxTunnelSpec {
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub connect: Vec<Connect>,
     /// Settings of the entry gateways, which dial carriers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<Gateway>,
     /// Settings of the exit gateways, which accept carriers. Not permitted with `connect`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Gateway>,
     /// The targets that clients of `proxies` may name. Targets of forwards need no rule. The exit
     /// checks the address to which a name resolves. A loopback, link-local or multicast address needs
@@ -155,11 +115,7 @@ pub struct MuxTunnelSpec {
     /// address that it contains. The prefix 64:ff9b::/96 is built in. Not permitted with `connect`.
     /// Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 8),
-        inner(length(min = 3, max = 49), regex(pattern = patterns::NAT64_PREFIX)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
+    #[schemars(length(max = 8), inner(length(min = 3, max = 49), regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
     pub nat64_prefixes: Vec<String>,
     /// Ports at which entry gateways listen, and their targets, which exit gateways dial. A change
     /// reaches running gateways without a restart.
@@ -195,35 +151,30 @@ pub struct MuxTunnelSpec {
     pub services: Vec<Service>,
     /// Carries IP packets between the networks of both ends, in addition to streams. Default: no IP
     /// packets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Box<Network>>,
     /// Security of the carriers. Default: mode PublicKeys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<Security>,
     /// The connections between the gateways. Default: protocol Native over TCP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<Carrier>,
     /// The key of the gateways in security mode PublicKeys. Default: generation 1, which the operator
     /// creates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeySource>,
     /// Time-outs of idle streams. A change reaches running gateways without a restart.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
     /// Kernel settings of the gateways' pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
     /// Emulation of a wide-area network between the gateways, for tests.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wan_emulation: Option<WanEmulation>,
 }
 
 /// A MuxExit elsewhere, at an address or at a rendezvous.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = rules::connect_has_an_address(),
     validation = rules::connect_has_a_port(),
+    validation = rules::https_has_a_host(),
 )]
 pub struct Connect {
     /// Unique name of the exit.
@@ -231,21 +182,17 @@ pub struct Connect {
     pub name: String,
     /// The lowest order that answers is used, and used again when it returns. Exits of equal order
     /// share the streams. Default: 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub order: Option<u32>,
     /// DNS name or IP address (IPv6 without brackets) of the exit, or of the Ingress or proxy in front
     /// of it. Required without `rendezvous`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::HOST))]
     pub host: Option<String>,
     /// Port of the exit. Required with `host`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
     /// The rendezvous that connects the entry with an exit which it cannot dial. This field replaces
     /// `host` and `port`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<RendezvousRef>,
     /// Security mode PublicKeys: the keys of the exit, from `status.publicKeys` of the MuxExit. Entries
     /// accept only exits with one of these keys. The exit accepts this entry by a MuxPeer with the key
@@ -259,7 +206,6 @@ pub struct Connect {
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 256), regex(pattern = patterns::CERTIFICATE_NAME)), extend("x-kubernetes-list-type" = "set"))]
     pub certificate_names: Vec<String>,
     /// The WebSocket connections to this exit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<ConnectWebSocket>,
 }
 
@@ -279,23 +225,29 @@ pub struct RendezvousRef {
 }
 
 /// WebSocket connections to one exit.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectWebSocket {
     /// The host in the HTTP requests of the entry. An Ingress can route by this host. Default: `host`
     /// of the exit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 260), regex(pattern = patterns::HOST_HEADER))]
     pub host: Option<String>,
+    /// The scheme of the requests. HTTPS needs security mode PublicKeys or None. Default: HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<WebSocketScheme>,
 }
 
 /// The observed state of a tunnel.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxTunnelStatus {
     /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The MuxClass that applies.
+    #[schemars(length(max = 63))]
+    pub class_name: Option<String>,
     /// The conditions Accepted, Programmed, Connected, Available, CredentialsValid, TuningApplied,
     /// WANEmulated, NetworkReady, Ready, Reconciling and Stalled. A condition that does not apply is
     /// absent.
@@ -312,27 +264,21 @@ pub struct MuxTunnelStatus {
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secretName"]))]
     pub keys: Vec<KeyStatus>,
     /// The entry gateways.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<GatewayStatus>,
     /// The exit gateways of this object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<GatewayStatus>,
     /// The Services that clients dial.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub services: Vec<ServiceStatus>,
     /// The exits of `spec.connect`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect: Option<ConnectStatus>,
     /// The carriers of the entry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<CarrierStatus>,
     /// The bottleneck of the direction with more traffic. The operator writes a bottleneck after at
     /// least two equal observations in a row.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bottleneck: Option<Bottleneck>,
     /// The IP packets of `spec.network`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStatus>,
     /// The effective values of sysctls in the gateways.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

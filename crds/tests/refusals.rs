@@ -19,19 +19,22 @@ use std::sync::LazyLock;
 use kube::core::cel::{CompiledSchema, Validator, compile_schema};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
 use muxtunnel_crds::schema::definitions;
-use muxtunnel_crds::{MuxBenchmark, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
+use muxtunnel_crds::{
+    MuxBenchmark, MuxClass, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel,
+};
 use muxtunnel_testkit::generated::compare;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 7] = [
     "MuxTunnel",
     "MuxExit",
     "MuxPeer",
     "MuxRendezvous",
     "MuxBenchmark",
     "MuxGrant",
+    "MuxClass",
 ];
 
 /// A refusal: the rule (empty for the structure), and the message.
@@ -230,6 +233,7 @@ fn accept(file: &Path, object: Value) {
         Some("MuxRendezvous") => parses::<MuxRendezvous>,
         Some("MuxBenchmark") => parses::<MuxBenchmark>,
         Some("MuxGrant") => parses::<MuxGrant>,
+        Some("MuxClass") => parses::<MuxClass>,
         kind => panic!("{}: kind {kind:?}", file.display()),
     };
     parse(file, object);

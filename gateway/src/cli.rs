@@ -291,8 +291,9 @@ struct EntryArgs {
     /// The exit's carrier address (repeatable). A name may resolve to several exits. The entry uses
     /// the exits of the lowest order that answers [default: order=0], and exits of the same order
     /// share the streams. peer= is an identity of this exit, in place of --peer. ws://HOST:PORT/PATH
-    /// selects WebSocket. wss:// selects WebSocket with certificates or tls. unix:/PATH is a Unix
-    /// socket.
+    /// selects WebSocket. wss:// selects WebSocket with certificates or tls. With keys or none,
+    /// wss:// adds TLS to the proxy in front of the exit, verified by the system's certificates.
+    /// unix:/PATH is a Unix socket.
     #[arg(
         long,
         value_name = "[ws://]HOST:PORT[/PATH]|unix:/PATH[,order=N][,name=NAME][,peer=KEY|NAME]",

@@ -195,7 +195,7 @@ fn what_is_not_the_protocol_is_told_from_a_version_that_nobody_has() {
     let mut other = Peer::connect(carrier);
     other.tcp.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert!(matches!(end_of(&other.tcp), Ok(0) | Err(_)));
-    exit.line(&["does the peer use the native protocol?", "--protocol jmux"]);
+    exit.line(&["do both ends speak the native protocol?", "--protocol JMUX"]);
     let mut newer = Peer::connect(carrier);
     newer.send(&Frame::Hello(hello(7)));
     newer.assert_closed(SessionCode::VersionUnsupported);

@@ -288,7 +288,7 @@ fn a_jetsocat_is_told_from_a_peer_of_the_native_protocol() {
     let forward = format!("{}:127.0.0.1:1", free_port());
     let flags = ["--security", "none", "--connect", &connect];
     let entry = Gate::with_flags(&[&["entry"], &flags[..], &["--forward", &forward]].concat());
-    entry.line(&["before the exit sent its hello", "--protocol jmux"]);
+    entry.line(&["before the exit sent its hello", "--protocol JMUX"]);
 
     let (carrier, forward) = (free_port(), free_port());
     let listen = format!("127.0.0.1:{carrier}");
@@ -297,7 +297,7 @@ fn a_jetsocat_is_told_from_a_peer_of_the_native_protocol() {
         &format!("tcp://127.0.0.1:{carrier}"),
         &format!("tcp-listen://127.0.0.1:{forward}/127.0.0.1:1"),
     ]);
-    exit.line(&["before its hello", "--protocol jmux"]);
+    exit.line(&["before its hello", "--protocol JMUX"]);
 }
 
 #[test]

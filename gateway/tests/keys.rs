@@ -15,6 +15,10 @@ mod clock;
 mod common;
 #[path = "common/ends.rs"]
 mod ends;
+#[path = "keys/https.rs"]
+mod https;
+#[path = "keys/limits.rs"]
+mod limits;
 #[path = "keys/rotation.rs"]
 mod rotation;
 
@@ -148,7 +152,11 @@ fn an_entry_with_an_unknown_key_is_named_and_told_over_each_protocol() {
         entry.line(&["MT0235", "does not accept this gateway's key"]);
         until("the entry is not ready", || entry.get("/readyz").0 == 503);
         assert!(metric(&exit, "muxgate_opens_refused_total{code=\"MT0233\"}") > 0);
-        assert!(exit.status()["carriers"].as_array().unwrap().is_empty());
+        let status = exit.status();
+        assert!(status["carriers"].as_array().unwrap().is_empty());
+        let unknown = &status["unknownKeys"];
+        assert_eq!(unknown["last"], stranger.entry.as_str(), "{way:?}");
+        assert!(unknown["count"].as_u64() > Some(0), "{way:?}");
     }
 }
 

@@ -95,9 +95,8 @@ fn slow_targets_do_not_use_more_memory_than_the_gateway_may_have() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap();
     let (carrier, forward) = (free_port(), free_port());
-    let both =
-        "protocol: Native\nsecurity: {mode: None}\nadmin: ADMIN\nworkers: 1\npool: {max: 1}\n";
-    let exit = both.replace("pool: {max: 1}\n", "");
+    let both = "protocol: Native\nsecurity: {mode: None}\nadmin: ADMIN\nworkers: 1\npool: {min: 1, max: 1}\n";
+    let exit = both.replace("pool: {min: 1, max: 1}\n", "");
     let exit = Gate::in_group(
         &group.0,
         &format!("role: Exit\n{exit}memory: {{stallSeconds: 0}}\nlisten: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n", target_rule = common::rule(&target)),

@@ -159,11 +159,16 @@ fn streams_outlive_a_rendezvous_that_is_replaced() {
     let rendezvous = place.rendezvous();
     let _exit = place.exit("exit", address).until_ready();
     let forward = loopback(free_port());
-    let _entry = place.entry("entry", forward, address).until_ready();
+    let entry = place.entry("entry", forward, address).until_ready();
     let mut client = connect(forward);
     let target = accept(&listener);
     client.write_all(b"before ").unwrap();
     drop(rendezvous);
+    // After two failures, the entry dials the name of the rendezvous again.
+    until("three dials have failed", || {
+        let log = entry.log();
+        log.matches("Cannot dial a carrier").count() >= 3
+    });
     client.write_all(b"after").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     let _another = place.rendezvous();
@@ -183,6 +188,69 @@ fn an_exit_that_is_replaced_is_visited_under_the_same_key() {
     until("the new exit has all carriers", || carriers(&exit) == 6);
     exchange(forward, &listener, 1 << 10);
     exchange(second, &listener, 1 << 10);
+}
+
+#[test]
+fn exits_with_one_key_are_all_registered_and_each_visitor_keeps_to_one() {
+    let (place, (listener, address)) = (Place::new(), target());
+    let rendezvous = place.rendezvous();
+    let registered = || rendezvous.status()["rendezvous"]["registered"].clone();
+    let exits = [(); 2].map(|()| place.exit("exit", address).until_ready());
+    until("both exits are registered", || {
+        registered() == serde_json::json!(["db", "db"])
+    });
+    let forward = loopback(free_port());
+    let entry = place.entry("entry", forward, address).until_ready();
+    until("one exit has all carriers of the entry", || {
+        let mut counts = exits.each_ref().map(carriers);
+        counts.sort_unstable();
+        counts == [0, 3] && carriers(&entry) == 3
+    });
+    let mut client = connect(forward);
+    let target = accept(&listener);
+    client.write_all(b"before ").unwrap();
+    // An exit that shuts down is no longer registered, while its streams continue.
+    let [one, other] = exits;
+    let (leaves, stays) = match carriers(&one) {
+        0 => (other, one),
+        _ => (one, other),
+    };
+    leaves.signal("TERM");
+    until("one exit is registered", || {
+        registered() == serde_json::json!(["db"])
+    });
+    until("the other exit has a carrier", || carriers(&stays) > 0);
+    exchange(forward, &listener, 1 << 10);
+    client.write_all(b"after").unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(read_all(&target), b"before after");
+    drop((client, target));
+    assert!(leaves.wait().success());
+    assert_eq!(stays.get("/readyz").0, 200);
+}
+
+#[test]
+fn a_member_with_many_visits_leaves_room_for_the_others() {
+    let (place, (listener, address)) = (Place::new(), target());
+    let rendezvous = place.rendezvous_with(&["--limit-carriers", "3"]);
+    let [near, db] = place.lines();
+    let member = place.key("member", 0);
+    let file = place.exit_file("exit", address);
+    let peers = format!("peers: [{}, {member}]", place.key("entry", 0));
+    let file = file.replace(&format!("peers: [{}]", place.key("entry", 0)), &peers);
+    place.replace_members(&format!("{near}{db}{member} other\n"));
+    let _exit = Gate::with_file(&file).until_ready();
+    let greedy = place.entry("entry", loopback(free_port()), address);
+    let greedy = greedy.until_ready();
+    until("one member has all visits", || carriers(&greedy) == 3);
+    let forward = loopback(free_port());
+    let _honest = place.entry("member", forward, address).until_ready();
+    exchange(forward, &listener, 1 << 10);
+    rendezvous.line(&[
+        "The connections of two leaves ended",
+        "name=\"near\"",
+        "share",
+    ]);
 }
 
 #[test]
@@ -209,7 +277,7 @@ fn strangers_without_a_word_are_bounded_and_leave_room_for_leaves() {
 }
 
 #[test]
-fn a_removed_member_loses_its_registration_and_meetings_go_on() {
+fn a_removed_member_loses_its_registration_and_its_connections() {
     let (place, (listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
     let exit = place.exit("exit", address).until_ready();
@@ -228,21 +296,33 @@ fn a_removed_member_loses_its_registration_and_meetings_go_on() {
     rendezvous.line(&["WARN", "Registration ended", "name=\"db\""]);
     exit.line(&["Cannot register at the rendezvous", "MT0235"]);
     until("the exit is not ready", || exit.get("/readyz").0 == 503);
+    until("no connection is joined", || {
+        rendezvous.status()["rendezvous"]["meeting"] == 0
+    });
+    until("the entry has no carriers", || carriers(&entry) == 0);
+    place.replace_members(&format!("{near}{db}"));
+    let _exit = exit.until_ready();
+    // The session continues: its carriers are joined again.
     client.write_all(b"after").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(read_all(&target), b"before after");
-    assert_eq!(carriers(&entry), 3);
+    // A removed visitor loses its connections, too.
+    place.replace_members(&db);
+    until("the entry has no carriers", || carriers(&entry) == 0);
     place.replace_members(&format!("{near}{db}"));
-    let _exit = exit.until_ready();
     let another = loopback(free_port());
     let _entry = place.entry("entry", another, address).until_ready();
     exchange(another, &listener, 1 << 10);
-    // A time that has come ends a registration, too.
+    // A time that has come ends a registration and its connections, too.
+    until("connections are joined", || {
+        rendezvous.status()["rendezvous"]["meeting"] != 0
+    });
     place.replace_members(&format!(
         "{near}expirationTime=\"2020-01-01T00:00:00Z\" {db}"
     ));
     until("the expired exit is not registered", || {
-        rendezvous.status()["rendezvous"]["registered"] == serde_json::json!([])
+        let about = &rendezvous.status()["rendezvous"];
+        about["registered"] == serde_json::json!([]) && about["meeting"] == 0
     });
 }
 

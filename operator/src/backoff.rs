@@ -17,7 +17,7 @@ use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use muxtunnel_codes::Code;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::caches::key;
@@ -130,7 +130,8 @@ impl Backoffs {
 
     /// The number of failed reconciliations of `object` in a row.
     pub fn failures<K: Resource<DynamicType = ()>>(&self, object: &K) -> u32 {
-        self.lock()
+        self.table
+            .lock()
             .get(&of(object))
             .map_or(0, |waiting| waiting.count)
     }
@@ -168,7 +169,7 @@ impl Backoffs {
     }
 
     fn next(&self, key: &Key, state: &str, longest: Duration) -> Duration {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if table.len() >= WAITING_MAX && !table.contains_key(key) {
             table.pop_first();
         }
@@ -192,11 +193,7 @@ impl Backoffs {
     }
 
     fn forget(&self, key: &Key) {
-        self.lock().remove(key);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Waiting>> {
-        self.table.lock()
+        self.table.lock().remove(key);
     }
 }
 

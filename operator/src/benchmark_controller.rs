@@ -14,6 +14,7 @@ pub mod next_step;
 pub mod operator_key;
 pub mod readiness;
 pub mod runner_client;
+mod triggers;
 pub mod update_status;
 pub mod validate;
 
@@ -39,6 +40,7 @@ use tracing::{Instrument, info, info_span, warn};
 use crate::apply::ApplyError;
 use crate::backoff::Backoffs;
 use crate::caches::{Cache, Caches, Cluster, Feed, NotKnown};
+use crate::classes::{Classes, NoClass};
 use crate::clock::{Clock, Now};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
@@ -55,7 +57,7 @@ use operator_key::OperatorKey;
 use readiness::Readiness;
 use runner_client::{HttpRunner, RunnerApi, RunnerError};
 use update_status::Outcome;
-use validate::{Environment, ValidatedBenchmark};
+use validate::{Environment, Invalid, ValidatedBenchmark};
 
 /// Interval between reconciliations of a running benchmark. The operator polls the runner, because
 /// the runner sends no notifications.
@@ -71,6 +73,7 @@ const ENVIRONMENT_DEADLINE_SECONDS: i64 = 180;
 /// The shared state of all reconciliations.
 pub struct Context<R = HttpRunner> {
     cluster: Cluster,
+    classes: Classes,
     settings: Arc<Settings>,
     events: Events,
     runner: R,
@@ -83,7 +86,7 @@ impl Context {
     /// Creates the context of one controller. Requests to runners need the `leadership`.
     #[must_use]
     pub fn new(
-        cluster: Cluster,
+        (cluster, classes): (Cluster, Classes),
         settings: Arc<Settings>,
         events: Events,
         leadership: Leadership,
@@ -91,6 +94,7 @@ impl Context {
     ) -> Self {
         Self {
             cluster,
+            classes,
             settings,
             events,
             runner: HttpRunner::new(leadership),
@@ -147,7 +151,8 @@ pub async fn run(
     // no benefit.
     let benchmarks = controller::api(&context.cluster.client, namespace.as_deref());
     let benchmarks = watches::objects(benchmarks, feed, &watched);
-    let triggers = stream::select(benchmarks, leadership.requeues(&store));
+    let classed = triggers::classed(&context.classes, store.clone());
+    let triggers = stream::select_all([benchmarks, leadership.requeues(&store), classed]);
     let config = Config::default()
         .debounce(DEBOUNCE)
         .concurrency(CONCURRENCY);
@@ -221,20 +226,34 @@ async fn reconcile_in_span<R: RunnerApi>(
         decodable = found;
         benchmark = &decodable;
     }
+    context.classes.first_list().await;
+    let namespace = benchmark.namespace().unwrap_or_default();
+    let asked = benchmark.spec.class_name.as_deref();
+    let class = match context.classes.find(&namespace, asked) {
+        Ok(class) => Ok(class),
+        // Another operator serves the benchmark.
+        Err(NoClass::Foreign) => return Ok(Action::await_change()),
+        Err(NoClass::NotKnown(error)) => return Err(error.into()),
+        Err(NoClass::Refused(code, detail)) => Err(Invalid::Class(code, detail)),
+    };
     let now = context.clock.now();
     let outcome = match (
         undecoded::reason(benchmark),
         is_over(benchmark.status.as_ref()),
     ) {
         (Some(_), true) => return Ok(Action::await_change()),
-        (Some(reason), false) => Outcome::Undecoded(reason.to_owned()),
-        (None, is_over) => match validate::validate(benchmark, &context.settings) {
+        (Some(reason), false) => {
+            let detail = format!("the object cannot be decoded: {reason}");
+            Outcome::Blocked(Code::UnknownValue, detail)
+        }
+        (None, is_over) => match validate::validate(benchmark, class) {
             Ok(valid) if is_over => {
                 context.clear(&valid).await?;
                 return Ok(Action::await_change());
             }
             Ok(valid) => context.step(benchmark, &valid, now).await?,
             Err(_) if is_over => return Ok(Action::await_change()),
+            Err(Invalid::Class(code, detail)) => Outcome::Blocked(code, detail),
             Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
         },
     };
@@ -254,7 +273,7 @@ async fn reconcile_in_span<R: RunnerApi>(
         .await;
     Ok(match outcome {
         Outcome::Running { .. } => Action::requeue(REQUEUE_RUNNING),
-        Outcome::Ended(_) | Outcome::Failed(..) | Outcome::Undecoded(_) => Action::await_change(),
+        Outcome::Ended(_) | Outcome::Failed(..) | Outcome::Blocked(..) => Action::await_change(),
     })
 }
 
@@ -283,7 +302,7 @@ impl<R: RunnerApi> Context<R> {
     async fn start(&self, valid: &ValidatedBenchmark) -> Result<Outcome, Error> {
         let token = HEXLOWER.encode(&rand::random::<[u8; 32]>());
         let secret = build::runner::secret(valid, &token);
-        let job = build::runner::job(&self.settings, valid);
+        let job = build::runner::job(valid);
         match apply::runner(&self.cluster, valid, &secret, self.published(valid), &job).await {
             Ok(()) => Ok(waiting("the runner is starting".to_owned())),
             Err(error @ ApplyError::OwnedByOther { .. }) => {
@@ -372,7 +391,7 @@ impl<R: RunnerApi> Context<R> {
         seen: &dereference::Seen,
         now: Now,
     ) -> Result<Result<Offer, String>, Error> {
-        if let Some(refusal) = readiness::refusal_beforehand(&self.settings, environment) {
+        if let Some(refusal) = readiness::refusal_beforehand(valid, environment) {
             self.clear(valid).await?;
             return Ok(Ok(Offer::Unavailable(refusal)));
         }

@@ -57,6 +57,13 @@ impl Verdict {
         }
     }
 
+    /// The verdict with this detail.
+    #[must_use]
+    pub fn with(self, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self { detail, ..self }
+    }
+
     fn status(&self) -> &'static str {
         match self.holds {
             Some(true) => "True",

@@ -40,6 +40,17 @@ pub struct Events {
     table: Arc<Mutex<Table>>,
 }
 
+/// The content of an Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Happened<'a> {
+    /// What the operator or the gateways did.
+    pub action: String,
+    /// The reason of a code.
+    pub reason: &'a str,
+    /// The text.
+    pub note: String,
+}
+
 impl Events {
     /// Publishes Events through `client`, with the times of `clock`.
     #[must_use]
@@ -73,6 +84,17 @@ impl Events {
         }
     }
 
+    /// Publishes an Event that is no transition of a condition, and no repetition of an earlier Event.
+    /// The caller limits the number of these Events. A failure to publish is logged.
+    pub async fn publish_once(&self, object: &ObjectReference, happened: &Happened<'_>) {
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let event = self.event(happened, object, self.clock.now().time);
+        if let Err(error) = api.create(&PostParams::default(), &event).await {
+            warn!(%error, reason = happened.reason, "cannot publish an Event");
+        }
+    }
+
     async fn publish(
         &self,
         condition: &Condition,
@@ -84,7 +106,7 @@ impl Events {
             action: action(condition),
             reason: condition.reason.clone(),
         };
-        let step = self.table().step(&key, now);
+        let step = self.table.lock().step(&key, now);
         let namespace = object.namespace.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         match step {
@@ -111,19 +133,20 @@ impl Events {
                 return Ok(());
             }
         }
-        let event = self.event(condition, object, now);
+        let happened = Happened {
+            action: action(condition),
+            reason: &condition.reason,
+            note: note(condition),
+        };
+        let event = self.event(&happened, object, now);
         let name = event.metadata.name.clone().unwrap_or_default();
         api.create(&PostParams::default(), &event).await?;
-        self.table().begun(key, name, now);
+        self.table.lock().begun(key, name, now);
         Ok(())
     }
 
-    fn table(&self) -> parking_lot::MutexGuard<'_, Table> {
-        self.table.lock()
-    }
-
-    fn event(&self, condition: &Condition, object: &ObjectReference, now: Timestamp) -> Event {
-        let type_ = if is_normal(&condition.reason) {
+    fn event(&self, happened: &Happened<'_>, object: &ObjectReference, now: Timestamp) -> Event {
+        let type_ = if is_normal(happened.reason) {
             "Normal"
         } else {
             "Warning"
@@ -140,9 +163,9 @@ impl Events {
             },
             event_time: Some(MicroTime(now)),
             type_: Some(type_.to_owned()),
-            reason: Some(condition.reason.clone()),
-            action: Some(action(condition)),
-            note: Some(note(condition)),
+            reason: Some(happened.reason.to_owned()),
+            action: Some(happened.action.clone()),
+            note: Some(shortened(&happened.note)),
             regarding: Some(object.clone()),
             reporting_controller: Some(MANAGER.to_owned()),
             reporting_instance: Some(self.instance.to_string()),
@@ -168,12 +191,12 @@ fn transitions<'a>(
 }
 
 fn note(condition: &Condition) -> String {
-    let mut note = format!(
-        "{}={}: {}",
-        condition.type_, condition.status, condition.message
-    );
-    note.truncate(note.floor_char_boundary(NOTE_LENGTH_MAX));
-    note
+    let (type_, status) = (&condition.type_, &condition.status);
+    shortened(&format!("{type_}={status}: {}", condition.message))
+}
+
+fn shortened(note: &str) -> String {
+    note[..note.floor_char_boundary(NOTE_LENGTH_MAX)].to_owned()
 }
 
 fn action(condition: &Condition) -> String {
@@ -193,6 +216,7 @@ fn is_normal(reason: &str) -> bool {
         Code::AddressPending,
         Code::SysctlsApplied,
         Code::KeysCreated,
+        Code::KeysProvided,
         Code::CertificatesProvided,
         Code::CertificatePending,
         Code::KeyPending,
@@ -281,6 +305,30 @@ mod tests {
         let name = created["metadata"]["name"].as_str().unwrap();
         assert_eq!(writes[1].path, format!("events/{name}"));
         assert_eq!(writes[1].body["series"]["count"], 2);
+    }
+
+    #[tokio::test]
+    async fn what_happened_once_is_an_event_of_its_own_with_a_bounded_text() {
+        let api = FakeApi::default();
+        let events = Events::new(api.client(), Clock::system());
+        let happened = Happened {
+            action: "RefuseKey".to_owned(),
+            reason: Code::KeyUnknown.reason(),
+            note: "x".repeat(2000),
+        };
+        for _ in 0..2 {
+            let object = ObjectReference::default();
+            events.publish_once(&object, &happened).await;
+        }
+        let writes = api.take_requests();
+        let methods: Vec<_> = writes.iter().map(|write| write.method.as_str()).collect();
+        assert_eq!(methods, ["POST", "POST"]);
+        let body = &writes[0].body;
+        assert_eq!(
+            (&body["reason"], &body["type"]),
+            (&json!("KeyUnknown"), &json!("Warning"))
+        );
+        assert_eq!(body["note"].as_str().unwrap().len(), NOTE_LENGTH_MAX);
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::{MuxGrant, MuxGrantSpec};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -126,7 +126,7 @@ impl Grants {
         (kind, namespace): (&str, &str),
         service: &ServiceName,
     ) -> Result<bool, NotKnown> {
-        let sources = self.lock();
+        let sources = self.0.sources.lock();
         let first = (service.namespace.clone(), String::new());
         let known = sources.iter().filter_map(|source| source.known.as_ref());
         let grants = known.flat_map(|known| {
@@ -161,7 +161,7 @@ impl Grants {
 
     /// Applies one event of a watch.
     pub(crate) fn handle(&self, source: usize, event: Event<DynamicObject>) {
-        let mut sources = self.lock();
+        let mut sources = self.0.sources.lock();
         let Some(source) = sources.get_mut(source) else {
             return;
         };
@@ -188,11 +188,6 @@ impl Grants {
     fn handle_absent(&self, source: usize) {
         self.handle(source, Event::Init);
         self.handle(source, Event::InitDone);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Source>> {
-        let sources = &self.0.sources;
-        sources.lock()
     }
 }
 

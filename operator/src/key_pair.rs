@@ -108,7 +108,11 @@ fn secret<const N: usize>(
         metadata: ObjectMeta {
             name: Some(place.name.to_owned()),
             namespace: Some(place.namespace.to_owned()),
-            labels: Some(labels::child(place.owner.0, place.owner.1, place.component)),
+            labels: Some(labels::versioned(labels::child(
+                place.owner.0,
+                place.owner.1,
+                place.component,
+            ))),
             owner_references: owner.map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },

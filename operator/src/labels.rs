@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 pub use muxtunnel_contract::labels::{COMPONENT, OWNER_KIND, OWNER_NAME};
-use muxtunnel_contract::labels::{MANAGED_BY, NAME};
+use muxtunnel_contract::labels::{MANAGED_BY, NAME, VERSION};
 
 /// The component of a benchmark's runner.
 pub const RUNNER: &str = "runner";
@@ -23,6 +24,13 @@ pub fn child(kind: &str, name: &str, component: &str) -> BTreeMap<String, String
     labels
 }
 
+/// `labels` with the version of the operator that wrote the object.
+#[must_use]
+pub fn versioned(mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    labels.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    labels
+}
+
 /// The labels that select the pods of one component of the object `name` of this kind.
 #[must_use]
 pub fn selector(kind: &str, name: &str, component: &str) -> BTreeMap<String, String> {
@@ -33,6 +41,15 @@ pub fn selector(kind: &str, name: &str, component: &str) -> BTreeMap<String, Str
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into()
+}
+
+/// The selector of objects with all of `labels`.
+#[must_use]
+pub fn having(labels: BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector {
+        match_labels: (!labels.is_empty()).then_some(labels),
+        match_expressions: None,
+    }
 }
 
 /// The selector of the children of all objects.

@@ -6,6 +6,7 @@
 //! of these has few values. Each existing object adds at most eleven conditions and the series of
 //! [`tunnels`].
 
+pub mod classes;
 pub mod requests;
 pub mod tunnels;
 
@@ -36,6 +37,7 @@ use crate::failure::Coded;
 use crate::leader::Leadership;
 use crate::watch_clock::WatchClock;
 use crate::watches::Watched;
+use classes::Figures;
 use requests::RequestLabels;
 use tunnels::Tunnels;
 
@@ -77,6 +79,8 @@ pub struct Metrics {
     requests: Histograms<RequestLabels>,
     /// The figures of gateways.
     pub tunnels: Tunnels,
+    /// The figures of classes.
+    pub classes: Figures,
     judged: Judged,
 }
 
@@ -126,11 +130,12 @@ impl Metrics {
             Unit::Seconds,
             requests.clone(),
         );
-        let judged = Judged::default();
+        let (judged, classes) = (Judged::default(), Figures::default());
         registry.register_collector(Box::new(Now {
             leadership: leadership.clone(),
             watches,
             judged: judged.clone(),
+            classes: classes.clone(),
         }));
         registry.register_collector(Box::new(tunnels::Page {
             tunnels: tunnels.clone(),
@@ -143,6 +148,7 @@ impl Metrics {
             queue,
             requests,
             tunnels,
+            classes,
             judged,
         }
     }
@@ -263,6 +269,7 @@ struct Now {
     leadership: Leadership,
     watches: Arc<WatchClock>,
     judged: Judged,
+    classes: Figures,
 }
 
 impl fmt::Debug for Now {
@@ -300,7 +307,17 @@ impl Collector for Now {
         drop(judged);
         let conditions = objects.iter().flat_map(conditions);
         let help = "Conditions of MuxTunnels, MuxExits and MuxRendezvous: 1 is True, 0 is False or Unknown";
-        family(&mut encoder, ("tunnel_condition", help), conditions)
+        family(&mut encoder, ("tunnel_condition", help), conditions)?;
+        let classes = match self.leadership.is_held() {
+            true => self.classes.all(),
+            false => Vec::new(),
+        };
+        let samples = classes.iter().map(|(class, state, count)| {
+            let labels = vec![("class", class.as_str()), ("state", *state)];
+            (labels, ConstGauge::new(*count))
+        });
+        let help = "Objects of a MuxClass by their state in its roll-out";
+        family(&mut encoder, ("class_objects", help), samples)
     }
 }
 

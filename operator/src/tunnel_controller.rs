@@ -50,6 +50,8 @@ use tracing::{Instrument, info_span};
 use crate::api_server::ApiServer;
 use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
 use crate::caches::{Cache, Cached, Caches, Cluster, Feeds, Targets};
+use crate::class::Class;
+use crate::classes::Classes;
 use crate::clock::{Clock, Now};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
@@ -59,6 +61,7 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
+use crate::upgrades::turns::Turns;
 use crate::watch_clock::WatchClock;
 use crate::watches::{self, Trigger};
 use access::{Access, Memory, Outputs, pure};
@@ -98,6 +101,10 @@ pub struct Parts<G> {
     pub events: Events,
     /// The grants of other namespaces.
     pub grants: Grants,
+    /// The classes of objects.
+    pub classes: Classes,
+    /// The permissions to take the revision of a class.
+    pub turns: Turns,
     /// The API server's addresses.
     pub api_server: ApiServer,
     /// Queries gateways.
@@ -118,6 +125,7 @@ pub struct Context<G = observe::HttpGateways> {
     events: Events,
     prober: observe::Prober<G>,
     debounce: update_status::StatusDebounce,
+    unknown_keys: update_status::UnknownKeys,
     backoffs: Backoffs,
     /// Back-offs of objects that are not ready.
     pending: Backoffs,
@@ -140,6 +148,8 @@ impl<G: observe::Gateways> Context<G> {
                 reader: cluster.reader(),
                 targets: parts.targets,
                 grants: parts.grants,
+                classes: parts.classes,
+                turns: parts.turns,
                 api_server: parts.api_server,
                 memory: memory.clone(),
                 watches: parts.watches,
@@ -155,6 +165,7 @@ impl<G: observe::Gateways> Context<G> {
             prober: observe::Prober::new(parts.gateways, parts.clock.clone()),
             clock: parts.clock,
             debounce: update_status::StatusDebounce::default(),
+            unknown_keys: update_status::UnknownKeys::default(),
             pending: backoffs.sibling(PENDING_FIRST),
             backoffs,
         }
@@ -174,6 +185,8 @@ pub async fn run<G: observe::Gateways>(
     let mut others = watches.others;
     others.push(context.prober.wakes());
     others.push(triggers::granted(&access.grants, &access.caches));
+    others.push(triggers::classed(&access.classes, &access.caches));
+    others.push(access.turns.wakes());
     let (routes, [tunnels, exits, rendezvous]) = Routes::new();
     let context = Arc::new(context);
     let shared = (&context, &leadership, &metrics);
@@ -243,6 +256,7 @@ where
     }
 
     fn forget(&self, object: &ObjectRef<DynamicObject>) {
+        drop(self.context.access.turns.change());
         self.context.backoffs.is_gone(object);
         self.context.pending.is_gone(object);
     }
@@ -256,6 +270,8 @@ pub async fn reconcile<G: observe::Gateways>(
     object: Object,
     context: Arc<Context<G>>,
 ) -> Result<Action, Error> {
+    // The children have changed, or this reconciliation changes them.
+    let _change = context.access.turns.change();
     let span = info_span!(
         "object",
         kind = object.kind().name(),
@@ -281,8 +297,14 @@ async fn reconcile_in_span<G: observe::Gateways>(
         };
         object = found;
     }
+    let class = match dereference::class(&context.access, &object).await {
+        Ok(Some(class)) => Ok(class),
+        // Another operator serves the object.
+        Ok(None) => return Ok(Action::await_change()),
+        Err(hindrance) => Err(hindrance),
+    };
     let (holder, now) = (Holder::of(&object)?, context.clock.now());
-    let (outcome, state, stale) = pass(&object, &holder, context, now).await;
+    let (outcome, state, stale) = pass((&object, class), &holder, context, now).await;
     let is_told = match &outcome {
         // No status is written, because the verdicts need the answers of all gateways.
         Outcome::Awaited => false,
@@ -311,34 +333,31 @@ async fn reconcile_in_span<G: observe::Gateways>(
 /// Runs all steps for one object but the last. Returns the outcome, the state, and the paths of
 /// stale watches.
 async fn pass<G: observe::Gateways>(
-    object: &Object,
+    (object, class): (&Object, Result<Class, Hindrance>),
     holder: &Holder,
     context: &Context<G>,
     now: Now,
 ) -> (Outcome, validate::ValidatedState, Vec<String>) {
     let (access, outputs) = (&context.access, &context.outputs);
     let (caches, settings) = (&access.caches, &*access.settings);
-    let found = dereference::dereference(access, object, holder, now).await;
+    let found = dereference::dereference(access, (object, class), holder, now).await;
     let named = found.named;
-    let plan = match found.hindrance {
-        Some(hindrance) => Err(hindrance),
-        None => pure(|| validate::validate(object, &named, settings)),
+    let plan = match found.class {
+        Ok(class) => pure(|| {
+            let valid = validate::validate(object, &named, class)?;
+            build::build_children(valid, settings)
+        }),
+        Err(hindrance) => Err(hindrance),
     };
-    let peers = plan.as_ref().ok().map(|valid| valid.peers.clone());
+    let peers = plan.as_ref().ok().map(|(valid, _)| valid.peers.clone());
     let time = now.seconds();
     let state = pure(move || validate::state((object, holder), named, peers, time));
-    let (children, built) = match plan {
-        Ok(valid) => {
-            let (built, others) = pure(|| build::build_all(&valid, &state, settings));
-            (built.map(|resources| (valid, resources)), others)
-        }
-        Err(hindrance) => {
-            let others = pure(|| build::build_withdrawals(&state));
-            (Err(hindrance), others)
-        }
+    let built = match &plan {
+        Ok((valid, _)) => pure(|| build::build_others(valid, &state)),
+        Err(_) => pure(|| build::build_withdrawals(&state)),
     };
     let failures = context.failures(object);
-    let reached = apply::apply(outputs, holder, (children, built), failures).await;
+    let reached = apply::apply(outputs, holder, (plan, built), failures).await;
     let observed = observe::observe_all(caches, &context.prober, reached.children, &state).await;
     let outcome = publish::publish(outputs, &state, observed, reached.certified).await;
     (outcome, state, found.stale)
@@ -358,6 +377,12 @@ async fn report<G: observe::Gateways>(
         .events
         .publish_transitions(&reference, old, status.conditions());
     events.await;
+    if let (Outcome::Observed(_, _, seen, _), Some(uid)) = (told.0, object.uid()) {
+        let of = (&*uid, object.kind());
+        if let Some(happened) = context.unknown_keys.happened(of, seen, now.seconds()) {
+            context.events.publish_once(&reference, &happened).await;
+        }
+    }
     Ok(status)
 }
 
@@ -417,7 +442,9 @@ impl<G> Context<G> {
                 | Code::TargetNotPermitted
                 | Code::SysctlForbidden
                 | Code::SandboxFailed
-                | Code::WanDisabled
+                | Code::ClassNotFound
+                | Code::ClassAmbiguous
+                | Code::ClassNotPermitted
                 | Code::WanUnsupported
                 | Code::UnknownValue,
             ) => LONGEST_FOR_PERSONS,

@@ -58,7 +58,7 @@ pub(crate) fn decoded<K: Watched>(object: DeserializeGuard<K>) -> Option<K> {
     let (kind, metadata) = (K::kind(&()), &invalid.metadata);
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
     warn!(%kind, namespace, name, error = invalid.error, "an object cannot be decoded");
-    match placeholder(invalid.metadata, &invalid.error, unready()) {
+    match placeholder(invalid.metadata, &invalid.error, (required(), unready())) {
         Ok(placeholder) => Some(placeholder),
         Err(error) => {
             warn!(%kind, %error, "the kind has no placeholder: report this bug of the operator");
@@ -75,17 +75,30 @@ fn unready() -> Value {
     }]})
 }
 
-fn placeholder<K: DeserializeOwned>(
+/// A placeholder with these metadata, this spec and this status.
+pub(crate) fn placeholder<K: DeserializeOwned>(
     mut metadata: ObjectMeta,
     reason: &str,
-    status: Value,
+    (spec, status): (Value, Value),
 ) -> Result<K, serde_json::Error> {
     let reason = &reason[..reason.floor_char_boundary(REASON_LENGTH_MAX)];
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(REASON.to_owned(), reason.to_owned());
-    // The required fields of all watched kinds.
-    let spec = json!({"exitRef": {"name": ""}, "members": []});
     serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status}))
+}
+
+/// The required fields of all kinds of the operator's objects.
+fn required() -> Value {
+    json!({"exitRef": {"name": ""}, "members": []})
+}
+
+/// The same, with the field that decides which operator serves the object.
+fn served(object: &Value) -> Value {
+    let mut spec = required();
+    if let Some(class) = object["spec"]["className"].as_str() {
+        spec["className"] = json!(class);
+    }
+    spec
 }
 
 /// Reads the object of a placeholder. `None` if the object no longer exists. Returns a placeholder
@@ -120,7 +133,7 @@ where
         return placeholder(
             serde_json::from_value(object["metadata"].take())?,
             &error,
-            object["status"].take(),
+            (served(&object), object["status"].take()),
         );
     }
     // The next status differs, so the operator writes it, without the unreadable fields.
@@ -131,14 +144,14 @@ where
         placeholder(
             serde_json::from_value(object["metadata"].take())?,
             &error,
-            status,
+            (served(&object), status),
         )
     })
 }
 
 #[cfg(test)]
 pub(crate) fn has_placeholder<K: Watched>() -> bool {
-    let placeholder = placeholder::<K>(ObjectMeta::default(), "unknown", unready());
+    let placeholder = placeholder::<K>(ObjectMeta::default(), "unknown", (required(), unready()));
     placeholder.is_ok_and(|object| reason(&object) == Some("unknown"))
 }
 
@@ -224,7 +237,12 @@ mod tests {
     #[test]
     fn a_reason_is_bounded() {
         let meta = ObjectMeta::default();
-        let seen: Pod = placeholder(meta, &"é".repeat(REASON_LENGTH_MAX), Value::Null).unwrap();
+        let seen: Pod = placeholder(
+            meta,
+            &"é".repeat(REASON_LENGTH_MAX),
+            (required(), Value::Null),
+        )
+        .unwrap();
         assert!(reason(&seen).unwrap().len() <= REASON_LENGTH_MAX);
     }
 }

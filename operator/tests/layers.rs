@@ -12,6 +12,7 @@ use muxtunnel_testkit::layers::{Absent, Layers};
 /// tunnels, so both others are above it.
 const LAYERS: [&[&str]; 7] = [
     &[
+        "class",
         "clock",
         "conditions",
         "failure",
@@ -30,18 +31,21 @@ const LAYERS: [&[&str]; 7] = [
         "backoff",
         "caches",
         "certificates",
+        "class_file",
+        "classes",
         "events",
         "grants",
         "leader",
         "reader",
         "undecoded",
+        "upgrades",
         "watch_clock",
         "watches",
     ],
     &["health", "metrics"],
     &["controller"],
     &["tunnel_controller"],
-    &["peer_controller"],
+    &["class_controller", "peer_controller"],
     &["benchmark_controller"],
 ];
 /// In this order: the common modules of all steps, the steps in their order, and the triggers of

@@ -21,6 +21,8 @@ pub mod name_server;
 #[cfg(feature = "namespaces")]
 pub mod namespace;
 #[cfg(feature = "pod-security")]
+pub mod openshift;
+#[cfg(feature = "pod-security")]
 pub mod pod_security;
 pub mod port;
 #[cfg(feature = "sockets")]

@@ -18,8 +18,9 @@ fn report() -> Report {
     let slow = serde_json::json!({"metadata": {"name": "slow", "namespace": "shop"}, "spec": {}});
     let slow: Gateways = serde_json::from_value(slow).unwrap();
     let slow = fix::Owner::new("MuxTunnel", &slow);
-    let fix = fix::condition("WanDisabled", &slow, Some(&[]));
-    let disabled = Finding::new(Code::WanDisabled, Code::WanDisabled.cause(), fix);
+    let fix = fix::condition("ClassNotPermitted", &slow);
+    let cause = "wanEmulation needs the feature WANEmulation, which permitted.features of MuxClass muxtunnel does not have";
+    let disabled = Finding::new(Code::ClassNotPermitted, cause, fix);
     let mut report = Report::default();
     report.add(
         Category::Cluster,
@@ -53,7 +54,7 @@ fn report() -> Report {
                 "MuxTunnel shop/slow: something",
                 Finding::new(Code::TunMissing, "a cause ".repeat(20), "true"),
             ),
-            Check::finding("MuxTunnel shop/slow: WANEmulated", disabled),
+            Check::finding("MuxTunnel shop/slow: Accepted", disabled),
         ],
     );
     report

@@ -1,7 +1,6 @@
 //! Category tunnels: each condition of a tunnel, exit or rendezvous that is not true, peers that are
 //! not Ready, and buffers that are too small for carriers over UDP.
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use muxtunnel_codes::Code;
@@ -9,7 +8,7 @@ use muxtunnel_crds::condition;
 use serde::de::DeserializeOwned;
 
 use super::fix::{self, Owner, Right};
-use super::{Check, Finding, Scope, operators, readable, udp_buffers};
+use super::{Check, Finding, Scope, readable, udp_buffers};
 use crate::cluster::{place, refusal};
 use crate::end::Failure;
 use crate::object::{self, Kind, Known, Peer, Status};
@@ -37,19 +36,9 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         let why = format!("there are no tunnels, exits and rendezvous in {place}");
         checks.push(Check::skipped("the conditions are true", why));
     }
-    let is_off = |one: &Condition| one.reason == Code::WanDisabled.reason();
-    let asks = objects
-        .iter()
-        .any(|(_, object)| object::conditions(object).iter().any(is_off));
-    let operators = match asks {
-        // If the user may not list operators, the command of the fix lists the releases.
-        true => operators(client, scope.args.operator_namespace.as_deref()).await,
-        false => Ok(Vec::new()),
-    };
-    let operators = operators.ok();
     for (kind, object) in &objects {
         let owner = Owner::new(kind.name(), object);
-        checks.extend(judge(&owner, object, |_| true, operators.as_deref()));
+        checks.extend(judge(&owner, object, |_| true));
         checks.extend(udp_buffers::check(scope, &owner, object).await?);
     }
     for peer in &peers {
@@ -90,7 +79,7 @@ async fn read<S: Status + DeserializeOwned>(
 /// the exit does what the spec requests.
 fn judge_peer(peer: &Peer) -> Vec<Check> {
     let is_ready = |one: &Condition| one.type_ == condition::READY;
-    judge(&Owner::new("MuxPeer", peer), peer, is_ready, None)
+    judge(&Owner::new("MuxPeer", peer), peer, is_ready)
 }
 
 /// Returns one good check if the `wanted` conditions of the object are true. Otherwise returns one
@@ -99,7 +88,6 @@ fn judge<S: Status>(
     owner: &Owner,
     object: &Known<S>,
     wanted: impl Fn(&Condition) -> bool,
-    operators: Option<&[Deployment]>,
 ) -> Vec<Check> {
     let place = owner.text();
     let conditions = object::conditions(object).iter().filter(|one| wanted(one));
@@ -109,7 +97,7 @@ fn judge<S: Status>(
             [] => "the object has no conditions",
             _ => "the conditions describe an older spec",
         };
-        let fix = fix::condition(Code::StatusOutdated.reason(), owner, operators);
+        let fix = fix::condition(Code::StatusOutdated.reason(), owner);
         let description = format!("{place}: the operator reports its state");
         return vec![Check::finding(
             description,
@@ -123,7 +111,7 @@ fn judge<S: Status>(
                 code: object::code(one).unwrap_or_else(|| one.reason.clone()),
                 reason: one.reason.clone(),
                 cause: object::message(one).to_owned(),
-                fix: fix::condition(&one.reason, owner, operators),
+                fix: fix::condition(&one.reason, owner),
             };
             Check::finding(format!("{place}: {}", one.type_), finding)
         })
@@ -161,7 +149,7 @@ mod tests {
     }
 
     fn judged(tunnel: &Gateways) -> Vec<Check> {
-        judge(&Owner::new("MuxTunnel", tunnel), tunnel, |_| true, None)
+        judge(&Owner::new("MuxTunnel", tunnel), tunnel, |_| true)
     }
 
     #[test]

@@ -192,7 +192,15 @@ fn one(object: &View, now: Timestamp, style: Style) -> String {
         &["PUBLIC KEY", "GENERATION", "ORIGIN", "SECRET"],
         keys(object),
     );
-    let head = ["PEER", "READY", "REASON", "CONNECTED", "EXPIRES", "KEY"];
+    let head = [
+        "PEER",
+        "READY",
+        "REASON",
+        "CONNECTED",
+        "EXPIRES",
+        "KEY",
+        "EXIT-KEY",
+    ];
     section(&head, peers(object, now, style));
     section(
         &["LAST EVENTS", "TYPE", "REASON", "COUNT", "MESSAGE"],
@@ -216,6 +224,9 @@ fn facts(object: &View, now: Timestamp, style: Style) -> String {
         fact("Context", context.clone());
     }
     fact("Kind", object.kind.to_owned());
+    if let Some(class) = &object.status.class_name {
+        fact("Class", class.clone());
+    }
     if let Some(created) = object.created {
         fact("Age", ago(created, now));
     }
@@ -301,7 +312,8 @@ fn keys(object: &View) -> Vec<Vec<String>> {
     let row = |key: &KeyStatus| {
         vec![
             key.public_key.clone().unwrap_or(NONE.into()),
-            key.generation.to_string(),
+            key.generation
+                .map_or(NONE.into(), |generation| generation.to_string()),
             format!("{:?}", key.origin),
             key.secret_name.clone(),
         ]

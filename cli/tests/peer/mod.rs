@@ -178,7 +178,8 @@ fn peers_are_listed_and_stand_in_the_status_of_their_exit() {
             "REASON",
             "CONNECTED",
             "EXPIRES",
-            "KEY"
+            "KEY",
+            "EXIT-KEY"
         ]
     );
     assert_eq!(
@@ -194,7 +195,8 @@ fn peers_are_listed_and_stand_in_the_status_of_their_exit() {
             "Connected",
             "True",
             "-",
-            "mte1q9xentry..."
+            "mte1q9xentry...",
+            "1"
         ]
     );
     assert_eq!(lines.len(), 3, "{ran:?}");

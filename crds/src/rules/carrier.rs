@@ -3,7 +3,7 @@
 use kube::core::Rule;
 use muxtunnel_gateway_config::{Capabilities, Protocol};
 
-use super::{has, or, rule, set, value};
+use super::{given, or, rule, set, value};
 
 /// CEL: the protocol of the carriers of an object.
 pub(super) fn protocol() -> String {
@@ -105,7 +105,7 @@ pub(crate) fn pool_needs_resume() -> Rule {
 
 /// Only some protocols can request a listener from the other end.
 pub(crate) fn reverse_needs_listeners(field: &str) -> Rule {
-    needs_capability(&has(&format!("self.{field}")), field, |can| can.listen)
+    needs_capability(&given(field), field, |can| can.listen)
 }
 
 pub(crate) fn network_needs_packets() -> Rule {
@@ -159,11 +159,11 @@ fn needs_byte_streams(condition: &str, field: &str) -> Rule {
 }
 
 pub(crate) fn trusted_proxies_need_byte_streams() -> Rule {
-    needs_byte_streams("has(self.trustedProxies)", "trustedProxies")
+    needs_byte_streams(&given("trustedProxies"), "trustedProxies")
 }
 
 pub(crate) fn rendezvous_needs_byte_streams() -> Rule {
-    needs_byte_streams("has(self.rendezvous)", "rendezvous")
+    needs_byte_streams(&given("rendezvous"), "rendezvous")
 }
 
 pub(crate) fn connected_rendezvous_needs_byte_streams() -> Rule {

@@ -29,16 +29,16 @@ pub(crate) fn connect_excludes_an_own_exit() -> Rule {
         "the exits of connect belong to other objects, which have these settings",
         &[
             "exit",
-            "allow",
-            "deny",
-            "nat64Prefixes",
-            "security.certificates.entryNames",
-            "security.certificates.exitNames",
-            "network.exit.addresses",
+            "allow[]",
+            "deny[]",
+            "nat64Prefixes[]",
+            "security.certificates.entryNames[]",
+            "security.certificates.exitNames[]",
+            "network.exit.addresses[]",
             "network.exit.forwarding",
             "network.dns",
-            "network.allow",
-            "network.deny",
+            "network.allow[]",
+            "network.deny[]",
         ],
     )
 }
@@ -111,13 +111,36 @@ pub(crate) fn web_socket_hosts_have_a_path() -> Rule {
     )
 }
 
+/// With certificates, TLS runs outside of the WebSocket connection, so a proxy cannot end it.
+pub(crate) fn https_has_no_certificates() -> Rule {
+    rule(
+        format!(
+            "{} != 'Certificates' || !has(self.connect) || !self.connect.exists(c, has(c.webSocket) && \
+             has(c.webSocket.scheme) && c.webSocket.scheme == 'HTTPS')",
+            mode()
+        ),
+        "'connect[].webSocket.scheme HTTPS needs security.mode PublicKeys or None, not Certificates'",
+    )
+}
+
+pub(crate) fn https_has_a_host() -> Rule {
+    let https = format!(
+        "{} && self.webSocket.scheme == 'HTTPS'",
+        has("self.webSocket.scheme")
+    );
+    rule(
+        format!("has(self.host) || !({https})"),
+        "'connect ' + self.name + ': webSocket.scheme HTTPS needs host, and is not for a rendezvous'",
+    )
+}
+
 /// A rendezvous knows an exit by its key.
 pub(crate) fn connected_rendezvous_has_keys() -> Rule {
     rendezvous_has_keys_if(AT_A_RENDEZVOUS)
 }
 
 pub(crate) fn rendezvous_has_keys() -> Rule {
-    rendezvous_has_keys_if("has(self.rendezvous)")
+    rendezvous_has_keys_if(&given("rendezvous"))
 }
 
 fn rendezvous_has_keys_if(condition: &str) -> Rule {

@@ -21,7 +21,7 @@ pub(crate) fn rendezvous_replaces_the_port() -> Rule {
     excludes(
         &given("rendezvous"),
         "with rendezvous, the exit has no carrier port",
-        &["service", "from", "advertisedEndpoint", "trustedProxies"],
+        &["service", "from", "advertisedEndpoint", "trustedProxies[]"],
     )
 }
 

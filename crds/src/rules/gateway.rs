@@ -2,7 +2,7 @@
 
 use kube::core::Rule;
 
-use super::rule;
+use super::{given, rule};
 
 pub(crate) fn replicas_or_autoscaling() -> Rule {
     rule(
@@ -30,7 +30,7 @@ pub(crate) fn jitter_within_delay() -> Rule {
 
 pub(crate) fn peers_of_type() -> Rule {
     rule(
-        "(self.type == 'Peers') == has(self.peers)",
+        format!("(self.type == 'Peers') == {}", given("peers")),
         "self.type == 'Peers' ? 'from: type Peers needs peers' : 'from: peers is for type Peers, not for ' + self.type + \
          ': remove peers'",
     )
@@ -46,7 +46,10 @@ pub(crate) fn target_exactly_one() -> Rule {
 /// Clients of other protocols cannot authenticate.
 pub(crate) fn fallback_of_auto() -> Rule {
     rule(
-        "!has(self.fallbackTargets) || (self.protocol == 'Auto' && !has(self.usersSecretRef))",
+        format!(
+            "!{} || (self.protocol == 'Auto' && !has(self.usersSecretRef))",
+            given("fallbackTargets")
+        ),
         "'proxy ' + self.name + ': fallbackTargets needs protocol Auto, and no usersSecretRef'",
     )
 }

@@ -2,7 +2,7 @@
 
 use kube::core::Rule;
 
-use super::{has, rule};
+use super::{given, has, rule};
 
 /// CEL: `gateway` may have several pods.
 pub(super) fn several(gateway: &str) -> String {
@@ -27,7 +27,10 @@ pub(crate) fn network_has_one_gateway(gateway: &str) -> Rule {
 
 pub(crate) fn network_pool_has_one_queue() -> Rule {
     rule(
-        "!has(self.addressPools) || !has(self.queues) || self.queues == 1",
+        format!(
+            "!{} || !has(self.queues) || self.queues == 1",
+            given("addressPools")
+        ),
         "'network.addressPools needs network.queues 1, not %d, because a single worker must manage the assigned \
          addresses'.format([self.queues])",
     )

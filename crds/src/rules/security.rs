@@ -3,7 +3,7 @@
 use kube::core::Rule;
 
 use super::carrier::{protocol, protocols};
-use super::{has, rule, set, value};
+use super::{given, has, rule, set, value};
 
 /// CEL: the security mode of an object.
 pub(super) fn mode() -> String {
@@ -28,11 +28,34 @@ pub(crate) fn certificate_source() -> Rule {
     )
 }
 
+pub(crate) fn one_source_of_keys() -> Rule {
+    rule(
+        "!has(self.generations) || !has(self.secretRefs)",
+        "'key has generations and secretRefs: remove one of both'",
+    )
+}
+
+pub(crate) fn key_secrets_differ() -> Rule {
+    rule(
+        "!has(self.secretRefs) || self.secretRefs.size() < 2 || self.secretRefs[0].name != self.secretRefs[1].name",
+        "'key.secretRefs has ' + self.secretRefs[0].name + ' twice: remove one of both'",
+    )
+}
+
+/// The operator creates the keys of both ends together, and pins them.
+pub(crate) fn own_keys_need_another_end() -> Rule {
+    rule(
+        format!("!{} || {}", has("self.key.secretRefs"), given("connect")),
+        "'key.secretRefs needs connect, because the operator creates the keys of a tunnel with an exit of its own: remove secretRefs'",
+    )
+}
+
 /// The operator knows the names only of certificates that it requests.
 pub(crate) fn certificate_names_needed(end: &str) -> Rule {
     rule(
         format!(
-            "!has(self.exit) || has(self.{end}Names) || !{}",
+            "!has(self.exit) || {} || !{}",
+            given(&format!("{end}Names")),
             has(&format!("self.{end}.secretRef"))
         ),
         format!(

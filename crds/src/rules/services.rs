@@ -2,7 +2,7 @@
 
 use kube::core::Rule;
 
-use super::rule;
+use super::{given, or, rule};
 
 /// CEL: clients outside the cluster reach the Service with these settings.
 const EXPOSED: &str = "(has(self.type) && self.type != 'ClusterIP')";
@@ -19,8 +19,10 @@ pub(crate) fn traffic_policy_needs_exposure() -> Rule {
 
 pub(crate) fn load_balancer_fields() -> Rule {
     rule(
-        "!(has(self.loadBalancerClass) || has(self.loadBalancerSourceRanges)) || (has(self.type) && self.type == \
-         'LoadBalancer')",
+        format!(
+            "!(has(self.loadBalancerClass) || {}) || (has(self.type) && self.type == 'LoadBalancer')",
+            given("loadBalancerSourceRanges")
+        ),
         "(has(self.loadBalancerClass) ? 'loadBalancerClass' : 'loadBalancerSourceRanges') + ' is for type LoadBalancer: \
          remove it, or set type'",
     )
@@ -62,6 +64,62 @@ pub(crate) fn node_ports_need_exposure(list: &str, suffix: &str) -> Rule {
         format!(
             "'{list} %s: nodePort needs a Service of type NodePort or LoadBalancer in \
              services'.format([self.spec.{list}.filter(f, {inside})[0].name])"
+        ),
+    )
+}
+
+/// The ends of the names of Services that objects have by default. `-exit-udp` is for an exit with
+/// separate Services.
+pub const OWN_SERVICE_ENDS: [&str; 7] = [
+    "-entry",
+    "-exit",
+    "-exit-headless",
+    "-exit-ssh",
+    "-exit-udp",
+    "-reverse",
+    "-rendezvous",
+];
+
+/// Who may write a MuxTunnel takes the name of no Service that another object will have. `suffix` is
+/// the end of the name of the Service without `serviceName`.
+pub(crate) fn service_names_are_of_nobody_else(list: &str, suffix: &str) -> Rule {
+    let taken = format!(
+        "has(f.serviceName) && f.serviceName.matches('({})$') && f.serviceName != self.metadata.name + '{suffix}'",
+        OWN_SERVICE_ENDS.join("|")
+    );
+    let first = format!("self.spec.{list}.filter(f, {taken})[0]");
+    rule(
+        format!("!has(self.spec.{list}) || self.spec.{list}.all(f, !({taken}))"),
+        format!(
+            "'{list} %s: serviceName %s has the form of a Service of another object: choose a name that does not end in \
+             {}'.format([{first}.name, {first}.serviceName])",
+            or(&OWN_SERVICE_ENDS)
+        ),
+    )
+}
+
+/// Settings of a Service that does not exist would have no effect. `lists` are the lists of ports,
+/// each with the end of the name of the Service without `serviceName`. With `connect`, the ports of
+/// `reverseForwards` are at the exit of another object.
+pub(crate) fn services_are_used(lists: &[(&str, &str)]) -> Rule {
+    let uses = lists.iter().map(|(list, suffix)| {
+        let is_own = match *list {
+            "reverseForwards" => format!("!{} && ", given("spec.connect")),
+            _ => String::new(),
+        };
+        format!(
+            "({is_own}has(self.spec.{list}) && self.spec.{list}.exists(f, has(f.serviceName) ? f.serviceName == s.name : s.name \
+             == self.metadata.name + '{suffix}'))"
+        )
+    });
+    let used = format!("({})", uses.collect::<Vec<_>>().join(" || "));
+    let names: Vec<_> = lists.iter().map(|(list, _)| *list).collect();
+    rule(
+        format!("!has(self.spec.services) || self.spec.services.all(s, {used})"),
+        format!(
+            "'services %s: no port of {} has this serviceName: correct the name, or remove the \
+             item'.format([self.spec.services.filter(s, !{used})[0].name])",
+            or(&names)
         ),
     )
 }

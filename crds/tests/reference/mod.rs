@@ -8,13 +8,14 @@ use serde_json::Value;
 use super::structure::join;
 
 /// Properties of Kubernetes' own types, and the names of these types.
-const FOREIGN: [(&str, &str); 8] = [
+const FOREIGN: [(&str, &str); 9] = [
     ("affinity", "Affinity"),
     ("conditions", "list of Condition"),
     ("dnsConfig", "PodDNSConfig"),
     ("hostAliases", "list of HostAlias"),
     ("imagePullSecrets", "list of LocalObjectReference"),
     ("peers", "list of NetworkPolicyPeer"),
+    ("selector", "LabelSelector"),
     ("tolerations", "list of Toleration"),
     (
         "topologySpreadConstraints",

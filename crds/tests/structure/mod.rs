@@ -13,6 +13,7 @@ const FOREIGN: &[&str] = &[
     "topologySpreadConstraints",
     "imagePullSecrets",
     "peers",
+    "selector",
     "labels",
     "annotations",
     "nodeSelector",

@@ -139,7 +139,7 @@ pub async fn sysctl_changed(scale: Scale) -> Result<Outcome> {
     no_open_failed(outcome?)
 }
 
-/// Changes the operator's gateway image, which causes roll-outs of both sides at the same time.
+/// Changes the gateway image of the class, which causes roll-outs of both sides at the same time.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -157,13 +157,15 @@ pub async fn image_changed(scale: Scale) -> Result<Outcome> {
         let changed = async {
             scale
                 .cluster
-                .set_value(&format!("image.gateway.tag={again:?}"))
+                .set_value(&format!(
+                    "class.images.gateway=\"muxtunnel/gateway:{again}\""
+                ))
                 .await?;
             site::whole(ns, &old).await?;
             Ok(at.over(""))
         };
         let changed = changed.await;
-        scale.cluster.set_value("image.gateway.tag=\"\"").await?;
+        scale.cluster.set_value("class.images.gateway=\"\"").await?;
         changed
     })
     .await;

@@ -33,6 +33,7 @@ mod tuning;
 mod uninstall;
 mod upgrade;
 mod user_roles;
+mod users;
 mod wan;
 
 /// Plausible round-trip times in milliseconds with an emulated one-way delay of 50 ms. The minimum

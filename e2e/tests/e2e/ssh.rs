@@ -162,8 +162,7 @@ async fn people_who_have_only_ssh_reach_what_the_exit_may_dial_and_nothing_else(
         let free = TcpListener::bind("127.0.0.1:0").await?;
         let here = free.local_addr()?.port();
         drop(free);
-        let web = format!("web.{}.svc", ns.name);
-        let forward = format!("127.0.0.1:{here}:{web}:80");
+        let forward = format!("127.0.0.1:{here}:web:80");
         let mut ssh = files.ssh(port, "user", &["-N", "-L", &forward]).spawn()?;
         wait::until("ssh listens", WITHIN, async || {
             if let Some(status) = ssh.try_wait()? {
@@ -177,9 +176,9 @@ async fn people_who_have_only_ssh_reach_what_the_exit_may_dial_and_nothing_else(
         send_hashed(here, &files).await?;
 
         let prohibited = "administratively prohibited";
-        for denied in [format!("{web}:81"), "kubernetes.default.svc:443".to_owned()] {
+        for denied in ["web:81", "kubernetes.default.svc:443"] {
             files
-                .fails(port, "user", &["-W", &denied], prohibited)
+                .fails(port, "user", &["-W", denied], prohibited)
                 .await?;
         }
         let listen = ["-N", "-R", "*:8080:127.0.0.1:1"];

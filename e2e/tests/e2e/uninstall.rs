@@ -25,6 +25,7 @@ async fn without_the_chart(ns: &TestNamespace) -> Result<()> {
         "muxrendezvous.muxtunnel.dev",
         "muxbenchmarks.muxtunnel.dev",
         "muxgrants.muxtunnel.dev",
+        "muxclasses.muxtunnel.dev",
     ])
     .await?;
     let probe = ["round-trips.sh", "t-entry", "8080", "3"];
@@ -177,6 +178,7 @@ async fn definitions_go_with_every_object_and_what_these_owned() -> Result<()> {
             "muxrendezvous.muxtunnel.dev",
             "muxbenchmarks.muxtunnel.dev",
             "muxgrants.muxtunnel.dev",
+            "muxclasses.muxtunnel.dev",
             "--timeout=60s",
         ];
         Cluster::Second.run("kubectl", &definitions).await?;

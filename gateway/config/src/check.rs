@@ -54,21 +54,12 @@ impl Config {
                 return Err(ConfigError::field(field, problem));
             }
         }
-        let sessions = self.memory.sessions;
-        if sessions.is_some_and(|sessions| !(1..=SESSIONS_MAX).contains(&sessions)) {
-            let problem = format!("must be from 1 to {SESSIONS_MAX}");
-            return Err(ConfigError::field("memory.sessions", problem));
-        }
-        Ok(())
+        let sessions = self.memory.sessions.unwrap_or(1);
+        ConfigError::unless_in("memory.sessions", sessions, 1..=SESSIONS_MAX)
     }
 
     fn check_limits(&self) -> Result<(), ConfigError> {
-        if !(1..=1_000_000).contains(&self.limits.streams) {
-            return Err(ConfigError::field(
-                "limits.streams",
-                "must be from 1 to 1000000",
-            ));
-        }
+        ConfigError::unless_in("limits.streams", self.limits.streams, 1..=1_000_000)?;
         let least = ByteSize(u64::from(self.limits.streams) * STREAM_RECEIVE_MIN.0);
         if self.protocol == Protocol::Jmux && self.memory.receive < least {
             return Err(ConfigError::field(
@@ -79,20 +70,8 @@ impl Config {
                 ),
             ));
         }
-        if !(1..=1024).contains(&self.limits.carriers) {
-            return Err(ConfigError::field(
-                "limits.carriers",
-                "must be from 1 to 1024",
-            ));
-        }
-        if self
-            .workers
-            .is_some_and(|workers| !(1..=WORKERS_MAX).contains(&workers))
-        {
-            let problem = format!("must be from 1 to {WORKERS_MAX}");
-            return Err(ConfigError::field("workers", problem));
-        }
-        Ok(())
+        ConfigError::unless_in("limits.carriers", self.limits.carriers, 1..=1024)?;
+        ConfigError::unless_in("workers", self.workers.unwrap_or(1), 1..=WORKERS_MAX)
     }
 
     fn check_times(&self) -> Result<(), ConfigError> {
@@ -103,15 +82,10 @@ impl Config {
             ));
         }
         self.timeouts.check()?;
-        if self.memory.stall_seconds > TIMEOUT_SECONDS_MAX {
-            let problem = format!("must be from 0 to {TIMEOUT_SECONDS_MAX}");
-            return Err(ConfigError::field("memory.stallSeconds", problem));
-        }
-        if !(LIVENESS_SECONDS_MIN..=LIVENESS_SECONDS_MAX).contains(&self.liveness_seconds) {
-            let problem = format!("must be from {LIVENESS_SECONDS_MIN} to {LIVENESS_SECONDS_MAX}");
-            return Err(ConfigError::field("livenessSeconds", problem));
-        }
-        Ok(())
+        let stall = self.memory.stall_seconds;
+        ConfigError::unless_in("memory.stallSeconds", stall, 0..=TIMEOUT_SECONDS_MAX)?;
+        let bounds = LIVENESS_SECONDS_MIN..=LIVENESS_SECONDS_MAX;
+        ConfigError::unless_in("livenessSeconds", self.liveness_seconds, bounds)
     }
 
     fn check_pool(&self) -> Result<(), ConfigError> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::carrier::{check_command, check_connect};
 use crate::gateway_key::GatewayKey;
@@ -18,6 +19,7 @@ pub const ORDER_MAX: u8 = 100;
 pub const CONNECT_NAME_LENGTH_MAX: usize = 15;
 
 /// One exit of an entry.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Connect {
@@ -30,7 +32,6 @@ pub struct Connect {
     pub order: u8,
     /// `host:port` or `unix:/path` of the exit's carrier listener. The host may have several
     /// addresses, each of which is an exit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// Instead of `address`: a program and its arguments, at most
     /// [`COMMAND_WORDS_MAX`](crate::COMMAND_WORDS_MAX) words. The entry starts the program for each
@@ -39,7 +40,6 @@ pub struct Connect {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// Instead of `address`: the exit waits at a rendezvous. Only mode PublicKeys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<ConnectRendezvous>,
     /// Mode PublicKeys: the exit's keys, 1..=[`PEER_KEYS_MAX`](crate::PEER_KEYS_MAX).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,17 +49,41 @@ pub struct Connect {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificate_names: Vec<String>,
     /// Settings of WebSocket carriers to this exit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<ConnectWebSocket>,
 }
 
 /// Settings of WebSocket carriers to one exit.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConnectWebSocket {
     /// The Host header of the request. Default: the address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// The scheme of the request.
+    #[serde(default, skip_serializing_if = "WebSocketScheme::is_http")]
+    pub scheme: WebSocketScheme,
+}
+
+/// The scheme of WebSocket requests. HTTP: the entry sends the request without TLS of its own. HTTPS:
+/// TLS 1.3 to the proxy in front of the exit, verified by the system's certificates for the host of
+/// the request. The carrier's own TLS runs inside. Default: HTTP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub enum WebSocketScheme {
+    /// No TLS outside of the WebSocket connection.
+    #[default]
+    #[serde(rename = "HTTP")]
+    Http,
+    /// TLS to the proxy, outside of the WebSocket connection.
+    #[serde(rename = "HTTPS")]
+    Https,
+}
+
+impl WebSocketScheme {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
+    fn is_http(&self) -> bool {
+        *self == Self::Http
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
@@ -179,9 +203,7 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
         if let Err(problem) = check_name(&mut names, &exit.name) {
             return wrong("name", problem);
         }
-        if exit.order > ORDER_MAX {
-            return wrong("order", format!("must be from 0 to {ORDER_MAX}"));
-        }
+        ConfigError::unless_in(&at("order"), exit.order, 0..=ORDER_MAX)?;
         check_command(config, index)?;
         match &exit.address {
             Some(_) if exit.rendezvous.is_some() => {
@@ -208,7 +230,22 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
             }
             None => {}
         }
-        let host = exit.web_socket.as_ref().and_then(|it| it.host.as_ref());
+        let web_socket = exit.web_socket.as_ref();
+        if web_socket.is_some_and(|own| own.scheme == WebSocketScheme::Https) {
+            let problem = match &config.security {
+                _ if config.web_socket.is_none() => "HTTPS needs webSocket.path",
+                _ if exit.address.is_none() || exit.is_unix() => "HTTPS needs address: HOST:PORT",
+                Security::None {} | Security::PublicKeys(_) => "",
+                Security::Certificates(_) | Security::ServerTls(_) | Security::Ssh(_) => {
+                    "HTTPS is for security mode PublicKeys and None: in this mode, TLS runs outside of the WebSocket \
+                     connection already"
+                }
+            };
+            if !problem.is_empty() {
+                return wrong("webSocket.scheme", problem.to_owned());
+            }
+        }
+        let host = web_socket.and_then(|it| it.host.as_ref());
         match host {
             Some(host) if host.is_empty() || !host.bytes().all(|byte| byte.is_ascii_graphic()) => {
                 return wrong(

@@ -9,41 +9,23 @@ pub const FORWARDS_MAX: usize = 64;
 /// Maximum number of targets of a forward, and of fallback targets of a proxy.
 pub const TARGETS_MAX: usize = 8;
 
-/// A port of the entry, and the targets that the exit dials for its streams.
+/// In `forwards`: a port of the entry, and the targets that the exit dials for its streams. In
+/// `reverseForwards`: a port of the exit, if its `allowListen` permits the address, and the targets
+/// that the entry dials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Forward {
     /// Unique name, used in logs and metrics.
     pub name: String,
-    /// The listen address: `addr:port`, or `unix:/path` for a socket of mode 0600 that this gateway
-    /// creates.
+    /// The listen address: `addr:port`, or, in `forwards`, `unix:/path` for a socket of mode 0600 that
+    /// this gateway creates.
     pub listen: String,
     /// The targets, 1..=[`TARGETS_MAX`], in the order in which they are dialled. The next target is
     /// dialled if a dial fails.
     pub targets: Vec<Target>,
-    /// PROXY protocol headers on the forward's connections. Default: none.
+    /// PROXY protocol headers on the connections, only in `forwards`. Default: none.
     #[serde(default, skip_serializing_if = "ProxyProtocol::is_off")]
     pub proxy_protocol: ProxyProtocol,
-    /// The priority of the forward's new streams, relative to the streams of other ports.
-    #[serde(default, skip_serializing_if = "Priority::is_auto")]
-    pub priority: Priority,
-    /// Limits of the forward's streams. Default: no limit.
-    #[serde(default, skip_serializing_if = "Limits::is_empty")]
-    pub limits: Limits,
-}
-
-/// A port of the exit, if its `allowListen` permits the address, and the targets that the entry dials
-/// for its streams.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ReverseForward {
-    /// Unique name, used in logs and metrics.
-    pub name: String,
-    /// The address on which the exit listens, `addr:port`.
-    pub listen: String,
-    /// The targets, 1..=[`TARGETS_MAX`], in the order in which they are dialled. The next target is
-    /// dialled if a dial fails.
-    pub targets: Vec<Target>,
     /// The priority of the forward's new streams, relative to the streams of other ports.
     #[serde(default, skip_serializing_if = "Priority::is_auto")]
     pub priority: Priority,

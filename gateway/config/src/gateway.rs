@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::{
     Cidr, Config, ConfigError, CongestionControl, Connect, ListenRule, Listener, MeetingPlace,
-    Memory, Network, Policy, Pool, Protocol, Role, SESSIONS_DEFAULT, Security, Timeouts, Transport,
-    WebSocket,
+    Memory, Network, NetworkPeer, Policy, Pool, Protocol, Role, SESSIONS_DEFAULT, Security,
+    Timeouts, Transport, WebSocket,
 };
 
 /// The static configuration of a gateway, with the fields of its role only. A change needs a
@@ -127,6 +127,8 @@ pub struct Reloadable {
     pub timeouts: Timeouts,
     /// The value of [`Memory::sessions`].
     pub sessions: Option<u32>,
+    /// The value of [`Network::peers`].
+    pub network_peers: Vec<NetworkPeer>,
     /// [`Config::trusted`], of which a gateway reloads only the peers.
     pub security: Security,
 }
@@ -223,6 +225,10 @@ impl Config {
             trusted_proxies: self.trusted_proxies.clone(),
             timeouts: self.timeouts,
             sessions: self.memory.sessions,
+            network_peers: self
+                .network
+                .as_ref()
+                .map_or(Vec::new(), |network| network.peers.clone()),
             security: self.trusted(),
         }
     }

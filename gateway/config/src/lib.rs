@@ -38,6 +38,7 @@ mod size;
 mod ssh;
 pub mod status;
 mod target;
+mod text;
 mod timeouts;
 mod transport;
 mod trusted_proxies;
@@ -46,18 +47,21 @@ mod web_socket;
 pub use admin_hosts::ADMIN_HOSTS_MAX;
 pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
 pub use congestion_control::CongestionControl;
-pub use connect::{CONNECT_MAX, CONNECT_NAME_LENGTH_MAX, Connect, ConnectWebSocket, ORDER_MAX};
-pub use forward::{FORWARDS_MAX, Forward, ReverseForward, TARGETS_MAX};
+pub use connect::{
+    CONNECT_MAX, CONNECT_NAME_LENGTH_MAX, Connect, ConnectWebSocket, ORDER_MAX, WebSocketScheme,
+};
+pub use forward::{FORWARDS_MAX, Forward, TARGETS_MAX};
 pub use gateway::{Arrivals, Entry, Exit, Gateway, Reloadable, Rendezvous, SessionConfig};
 pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
 pub use hash::config_hash;
-pub use limits::{LIMIT_MAX, Limits, Priority, RATE_MAX, RATE_MIN};
+pub use limits::{LIMIT_MAX, Limits, PEER_CARRIERS_MAX, PeerLimits, Priority, RATE_MAX, RATE_MIN};
 pub use listener::Listener;
 pub use locate::Position;
 pub use network::{
     DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
     NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, NETWORK_PEERS_MAX, NETWORK_QUEUES_MAX,
-    Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_pool,
+    Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_of_peer,
+    check_network_pool,
 };
 pub use peers::{
     ExpirationTime, PEER_KEYS_MAX, PEER_NAMES_MAX, PEER_RULES_MAX, PEERS_MAX, Peer, PeerList,
@@ -91,6 +95,7 @@ pub use trusted_proxies::{TRUSTED_PROXIES_MAX, check_trusted_proxies};
 pub use web_socket::{ORIGINS_MAX, WebSocket};
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use serde_yaml::{Mapping, Value};
 
 /// TCP port on which exit gateways listen for carriers. No forward may use this port.
@@ -140,6 +145,7 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DR
 /// `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `trustedProxies`, `timeouts`,
 /// `memory.sessions`, `security.peers`, `members`, and of the keys and names in `connect` and
 /// `rendezvous`. A change of any other field needs a restart.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -151,7 +157,6 @@ pub struct Config {
     /// Entry with protocol JMUX: the size in bytes of the largest packet, header included, that the
     /// entry offers to accept: [`PACKET_BYTES_MIN`]..=65,535. Default: 4,096, which every peer
     /// accepts. muxgate and jetsocat 2024.3.2 and later accept 65,535.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_bytes: Option<u16>,
     /// The transport of carriers. Both ends must have the same transport.
     #[serde(default, skip_serializing_if = "Transport::is_default")]
@@ -159,7 +164,6 @@ pub struct Config {
     /// How carriers are secured.
     pub security: Security,
     /// If set, carriers are WebSocket connections.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
     /// The congestion control of carriers.
     #[serde(default)]
@@ -177,13 +181,11 @@ pub struct Config {
     pub connect: Vec<Connect>,
     /// The proxy for connections to `connect`. By default, WebSocket carriers use the proxy of the
     /// environment variables, and other carriers use no proxy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
     /// Exit: the address on which it accepts carriers: `addr:port`, `unix:/path` or
     /// [`LISTEN_STDIO`]. With [`LISTEN_STDIO`], the process's standard input and output are its
     /// only carrier, and the process exits when that carrier ends. Rendezvous: `addr:port` on which
     /// it accepts leaves. An entry and an exit with `rendezvous` do not set this field.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
     /// Exit and rendezvous whose `listen` is `addr:port`: the networks of load balancers, at most
     /// [`TRUSTED_PROXIES_MAX`]. A connection from these networks must begin with a PROXY protocol
@@ -201,14 +203,11 @@ pub struct Config {
     pub members: Vec<Member>,
     /// Exit with a protocol other than SSH: a second listener for SSH carriers, with the same
     /// policy and limits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshListener>,
     /// Entry or exit: the gateway carries IP packets between the networks of both sides. Default:
     /// streams only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
     /// `addr:port` of the admin endpoint. Default: no admin endpoint.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
     /// The names under which clients reach the admin endpoint, at most [`ADMIN_HOSTS_MAX`]. The
     /// endpoint also serves requests whose `Host` is an IP address or `localhost`, and refuses all
@@ -221,7 +220,7 @@ pub struct Config {
     /// Entry: the ports that exits open, and whose streams the entry connects to their targets, at
     /// most [`FORWARDS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reverse_forwards: Vec<ReverseForward>,
+    pub reverse_forwards: Vec<Forward>,
     /// Entry: the ports whose clients name their targets, at most [`PROXIES_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proxies: Vec<ProxyListener>,
@@ -253,11 +252,9 @@ pub struct Config {
     /// with `network`, one worker per queue. For a JMUX entry, a command or `listen: stdio`, one
     /// worker. Otherwise one worker per core. A JMUX entry has one worker, because jetsocat accepts
     /// a single carrier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<u16>,
     /// Entry whose protocol supports several carriers: the number of carriers of each session.
     /// Default: see [`Self::pool`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
     /// Protocol Native: whether streams survive the loss of their carrier, if the other end agrees.
     /// A session then retains the payload that it sent, at most `memory.retain`, until the peer
@@ -296,6 +293,7 @@ pub enum Role {
 
 /// Memory bounds of one session. If the process has a memory limit, its sessions also share a part
 /// of the limit: half of it for `receive` and an eighth for `retain`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Memory {
@@ -314,7 +312,6 @@ pub struct Memory {
     /// Exit: the number of sessions that the exit expects, 1..=[`SESSIONS_MAX`]. They share a part
     /// of the process's memory limit equally. A running gateway applies a change to new sessions.
     /// Default: 4. An entry knows the number of its sessions.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<u32>,
 }
 
@@ -419,25 +416,11 @@ impl Config {
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> Self {
         Self {
-            forwards: new.forwards.clone(),
-            reverse_forwards: new.reverse_forwards.clone(),
-            proxies: new.proxies.clone(),
-            allow: new.allow.clone(),
-            deny: new.deny.clone(),
-            protected_cidrs: new.protected_cidrs.clone(),
-            nat64_prefixes: new.nat64_prefixes.clone(),
-            allow_listen: new.allow_listen.clone(),
-            trusted_proxies: new.trusted_proxies.clone(),
-            timeouts: new.timeouts,
-            memory: Memory {
-                sessions: new.memory.sessions,
-                ..self.memory
-            },
             security: self.security.with_peers_of(&new.security),
             connect: connect::with_identities_of(&self.connect, &new.connect),
             rendezvous: rendezvous::with_keys(&self.rendezvous, &new.rendezvous),
-            members: new.members.clone(),
-            ..self.clone()
+            network: network::with_peers_of(self.network.as_ref(), new.network.as_ref()),
+            ..self.with_fields_of(Some(new))
         }
     }
 
@@ -463,46 +446,52 @@ impl Config {
     #[must_use]
     pub fn static_part(&self) -> Self {
         Self {
-            forwards: Vec::new(),
-            reverse_forwards: Vec::new(),
-            proxies: Vec::new(),
-            allow: Vec::new(),
-            deny: Vec::new(),
-            protected_cidrs: Vec::new(),
-            nat64_prefixes: Vec::new(),
-            allow_listen: Vec::new(),
-            trusted_proxies: Vec::new(),
-            timeouts: Timeouts::default(),
-            memory: Memory {
-                sessions: None,
-                ..self.memory
-            },
             security: self.security.without_peers(),
             connect: connect::without_identities(&self.connect),
             rendezvous: rendezvous::without_keys(&self.rendezvous),
-            members: Vec::new(),
+            network: network::without_peers(self.network.as_ref()),
+            ..self.with_fields_of(None)
+        }
+    }
+
+    /// The configuration with the reloadable fields of `new`, or with their defaults. The peers, of
+    /// which a gateway reloads a part, stay.
+    fn with_fields_of(&self, new: Option<&Self>) -> Self {
+        fn of<'a, T: Clone + Default>(
+            new: Option<&'a Config>,
+            field: fn(&'a Config) -> &'a T,
+        ) -> T {
+            new.map(field).cloned().unwrap_or_default()
+        }
+        Self {
+            forwards: of(new, |new| &new.forwards),
+            reverse_forwards: of(new, |new| &new.reverse_forwards),
+            proxies: of(new, |new| &new.proxies),
+            allow: of(new, |new| &new.allow),
+            deny: of(new, |new| &new.deny),
+            protected_cidrs: of(new, |new| &new.protected_cidrs),
+            nat64_prefixes: of(new, |new| &new.nat64_prefixes),
+            allow_listen: of(new, |new| &new.allow_listen),
+            trusted_proxies: of(new, |new| &new.trusted_proxies),
+            timeouts: of(new, |new| &new.timeouts),
+            memory: Memory {
+                sessions: of(new, |new| &new.memory.sessions),
+                ..self.memory
+            },
+            members: of(new, |new| &new.members),
             ..self.clone()
         }
     }
 
-    /// The number of carriers of each session. The default is [`Pool::GROWING`] for an entry under
-    /// these conditions:
-    /// - its protocol supports several carriers
-    /// - its transport is TCP or WebSocket
-    /// - it has no command in `connect`
-    /// - `resume` is true, or the protocol does not support `resume`
-    ///
-    /// Otherwise the default is [`Pool::ONE`].
+    /// The number of carriers of each session. The default is [`Pool::default_of`] for an entry without a
+    /// command in `connect`, and otherwise [`Pool::ONE`].
     #[must_use]
     pub fn pool(&self) -> Pool {
-        let can = self.protocol.can();
-        let grows = self.role == Role::Entry
-            && can.several_carriers
-            && matches!(self.transport, Transport::Tcp | Transport::WebSocket)
-            && (self.resume || !can.resume)
-            && self.command().is_none();
-        self.pool
-            .unwrap_or(if grows { Pool::GROWING } else { Pool::ONE })
+        let default = match self.role == Role::Entry && self.command().is_none() {
+            true => Pool::default_of(self.protocol, self.transport, self.resume),
+            false => Pool::ONE,
+        };
+        self.pool.unwrap_or(default)
     }
 
     /// Whether streams survive the loss of their carrier on this end. With `listen: stdio`, streams

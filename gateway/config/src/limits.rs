@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::BitRate;
 
@@ -57,6 +58,7 @@ impl FromStr for Priority {
 }
 
 /// Limits of the streams of one listening port. Each gateway counts for itself. Default: no limit.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schemars",
@@ -67,20 +69,86 @@ impl FromStr for Priority {
 pub struct Limits {
     /// Maximum number of concurrent streams. Connections beyond the limit are reset; a SOCKS or HTTP
     /// client gets a refusal instead. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 1_000_000)))]
     pub streams: Option<u32>,
     /// Maximum number of new connections per second. After one second without new connections, this
     /// number of connections may arrive at once. Connections beyond the limit are reset or refused,
     /// as with `streams`. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 1_000_000)))]
     pub opens_per_second: Option<u32>,
     /// Maximum rate of payload in each direction, in bits per second, such as 500k, 100M or 1G. The
     /// gateway delays payload beyond the limit. Default: no limit.
+    #[serde(default)]
+    #[cfg_attr(feature = "schemars", schemars(with = "BitRate"))]
+    pub bits_per_second: Option<BitRate>,
+}
+
+/// Maximum of [`PeerLimits::carriers`].
+pub const PEER_CARRIERS_MAX: u32 = 64;
+
+/// Limits of one peer of an exit. Each exit gateway counts for itself, and counts the streams of
+/// both directions together. A change reaches running gateways, and ends no carrier and no stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schemars",
+    derive(schemars::JsonSchema),
+    schemars(transform = crate::schema::open)
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PeerLimits {
+    /// Maximum number of concurrent streams. The exit refuses streams beyond the limit. Default: no
+    /// limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 1_000_000)))]
+    pub streams: Option<u32>,
+    /// Maximum number of new streams per second. After one second without new streams, this number
+    /// of streams may arrive at once. The exit refuses streams beyond the limit. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 1_000_000)))]
+    pub opens_per_second: Option<u32>,
+    /// Maximum rate of the streams' payload in each direction, in bits per second, such as 500k, 100M
+    /// or 1G. The exit delays payload beyond the limit, and drops nothing. IP packets do not count.
+    /// Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(with = "BitRate"))]
     pub bits_per_second: Option<BitRate>,
+    /// Maximum number of carriers. At the limit, the first carrier of a session gets the place of a
+    /// further carrier of another session of the peer, and the exit refuses other carriers. The entry
+    /// has one session for each worker of each pod. Default: 16 in a MuxPeer, no limit in a gateway's
+    /// file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 64)))]
+    pub carriers: Option<u32>,
+}
+
+impl PeerLimits {
+    /// Maximum number of carriers of a MuxPeer without `limits.carriers`.
+    pub const CARRIERS_DEFAULT: u32 = 16;
+
+    /// Whether no limit is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The limits of the streams.
+    #[must_use]
+    pub const fn of_streams(&self) -> Limits {
+        Limits {
+            streams: self.streams,
+            opens_per_second: self.opens_per_second,
+            bits_per_second: self.bits_per_second,
+        }
+    }
+
+    /// Returns the field of the first limit that is out of range, and the problem.
+    pub(crate) fn problem(&self) -> Option<(&'static str, String)> {
+        let mut carriers = self.carriers.into_iter();
+        match carriers.find(|carriers| !(1..=PEER_CARRIERS_MAX).contains(carriers)) {
+            Some(_) => Some(("carriers", format!("must be from 1 to {PEER_CARRIERS_MAX}"))),
+            None => self.of_streams().problem(),
+        }
+    }
 }
 
 impl Limits {

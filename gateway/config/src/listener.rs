@@ -5,7 +5,7 @@ use crate::protocol::cannot_listen;
 use crate::target::{self, UNIX_PREFIX};
 use crate::{
     Auth, Config, ConfigError, Direction, FORWARDS_MAX, Forward, Limits, PROXIES_MAX, Priority,
-    ProxyListen, ProxyListener, ProxyProtocol, ReverseForward, Role, TARGETS_MAX, Target, proxies,
+    ProxyListen, ProxyListener, ProxyProtocol, Role, TARGETS_MAX, Target, proxies,
 };
 
 /// A listening port: a forward, a reverse forward or a proxy.
@@ -57,22 +57,6 @@ impl From<&Forward> for Listener {
     }
 }
 
-impl From<&ReverseForward> for Listener {
-    fn from(forward: &ReverseForward) -> Self {
-        Self {
-            name: forward.name.clone(),
-            listen: forward.listen.clone(),
-            protocol: None,
-            targets: forward.targets.clone(),
-            auth: None,
-            proxy_protocol: ProxyProtocol::default(),
-            direction: Direction::ExitToEntry,
-            priority: forward.priority,
-            limits: forward.limits,
-        }
-    }
-}
-
 impl From<&ProxyListener> for Listener {
     fn from(proxy: &ProxyListener) -> Self {
         Self {
@@ -113,8 +97,11 @@ impl Config {
             let ports = all.iter().map(Listener::from).enumerate();
             ports.map(|(index, port)| (list, index, port)).collect()
         }
-        let mut all = of(FORWARDS, &self.forwards);
-        all.extend(of(REVERSE_FORWARDS, &self.reverse_forwards));
+        let mut all = of(REVERSE_FORWARDS, &self.reverse_forwards);
+        for (_, _, port) in &mut all {
+            port.direction = Direction::ExitToEntry;
+        }
+        all.splice(..0, of(FORWARDS, &self.forwards));
         all.extend(of(PROXIES, &self.proxies));
         all
     }
@@ -132,16 +119,11 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         ),
         (PROXIES, config.proxies.len(), PROXIES_MAX),
     ] {
-        let problem = if length == 0 {
-            continue;
-        } else if config.role != Role::Entry {
-            "only an entry has this field: remove the field".to_owned()
-        } else if length > most {
-            format!("has {length} entries, at most {most} are allowed")
-        } else {
-            continue;
-        };
-        return Err(ConfigError::field(field, problem));
+        if length > 0 && config.role != Role::Entry {
+            let problem = "only an entry has this field: remove the field";
+            return Err(ConfigError::field(field, problem));
+        }
+        ConfigError::unless_at_most(field, length, most)?;
     }
     let all = config.listed();
     for (at, (list, index, port)) in all.iter().enumerate() {
@@ -220,6 +202,10 @@ fn problem(
                 format!("protocol {name} supports HOST:PORT targets only, not Unix sockets");
             return wrong(&format!("targets[{at}]"), problem);
         }
+    }
+    if is_reverse && port.proxy_protocol != ProxyProtocol::default() {
+        let problem = "is not for reverse forwards: remove the field";
+        return wrong("proxyProtocol", problem.to_owned());
     }
     if port.proxy_protocol.sends() && !can.source {
         let problem = format!(

@@ -3,15 +3,17 @@
 mod file;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_with_macros::skip_serializing_none;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::gateway_key::{GatewayKey, KEY_BYTES, KeyRole};
-use crate::{ConfigError, Role, Rule};
+use crate::{ConfigError, PeerLimits, Role, Rule};
 pub use file::{parse_peers, readable_peers};
 
 /// Maximum number of peers of a gateway.
@@ -28,12 +30,12 @@ const NAME_LENGTH_MAX: usize = 63;
 const CERTIFICATE_NAME_BYTES_MAX: usize = 2048;
 
 /// A gateway that may be the other end of carriers.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Peer {
     /// The peer's identity in rules (`peer=`). Default: the text of its key, or the name in its
     /// certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Mode PublicKeys: the peer's keys, 1..=[`PEER_KEYS_MAX`]. A peer without a name has one key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,11 +50,7 @@ pub struct Peer {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
     /// The time from which the peer is refused, and its carriers and streams end.
-    #[serde(
-        default,
-        deserialize_with = "some",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "some")]
     pub expiration_time: Option<ExpirationTime>,
     /// Of the targets that the exit allows, those that the peer may reach, at most
     /// [`PEER_RULES_MAX`] rules. Empty: all of them.
@@ -61,6 +59,9 @@ pub struct Peer {
     /// Targets that the peer may not reach, at most [`PEER_RULES_MAX`] rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<Rule>,
+    /// Limits of the peer's carriers and streams. Default: only the limits of the exit.
+    #[serde(default, skip_serializing_if = "PeerLimits::is_empty")]
+    pub limits: PeerLimits,
 }
 
 /// A list of peers, which determines the roles of their keys.
@@ -214,6 +215,15 @@ impl Peer {
     #[must_use]
     pub fn identity(&self, proved: &impl ToString) -> String {
         self.name.clone().unwrap_or_else(|| proved.to_string())
+    }
+
+    /// The identity of this peer, if it needs no proof to know it: a peer without a name has one key, or
+    /// one name in certificates.
+    #[must_use]
+    pub fn only_identity(&self) -> Option<String> {
+        let key = self.public_keys.first().map(ToString::to_string);
+        let proved = key.or_else(|| self.certificate_names.first().cloned());
+        proved.map(|proved| self.identity(&proved))
     }
 
     /// Why the peer is refused at `now`, in seconds since 1970.
@@ -373,47 +383,70 @@ pub(crate) fn certificate_name_problem(name: &str) -> Option<String> {
     let is_uri = stem
         .split_once("://")
         .is_some_and(|(_, rest)| !rest.is_empty());
-    (is_pattern && !is_uri).then(|| {
-        format!("{name:?} ends in /*, which only a URI such as spiffe://example.org/ns/* may do")
+    if is_pattern && !is_uri {
+        return Some(format!(
+            "{name:?} ends in /*, which only a URI such as spiffe://example.org/ns/* may do"
+        ));
+    }
+    let only = only_spelling(name);
+    (only != name).then(|| {
+        format!("{name:?} is another spelling of {only:?}: write {only:?}, so that two peers with one name are found")
     })
+}
+
+/// The spelling of a name that is valid here, of all that TLS takes for the same name. URIs are
+/// compared as text.
+fn only_spelling(name: &str) -> String {
+    match name.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) if name.contains([':', '/']) => name.to_owned(),
+        Err(_) => name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase(),
+    }
 }
 
 /// The rules of the peer that has proved `identity`. `has_file`: further peers, which have no rules,
 /// are in a file. A peer that no list has may reach nothing: its carriers are about to end.
 pub(crate) fn rules_of<'a>(peers: &'a [Peer], has_file: bool, identity: &str) -> PeerRules<'a> {
+    let unlisted = || PeerRules {
+        allow: (!has_file).then_some(&[][..]),
+        deny: &[],
+    };
+    peer_of(peers, identity).map_or_else(unlisted, Peer::rules)
+}
+
+/// The peer that has proved `identity`.
+pub(crate) fn peer_of<'a>(peers: &'a [Peer], identity: &str) -> Option<&'a Peer> {
     let key: Option<GatewayKey> = identity.parse().ok();
-    let peer = peers.iter().find(|peer| match &peer.name {
+    peers.iter().find(|peer| match &peer.name {
         Some(name) => name == identity,
         None => {
             key.is_some_and(|key| peer.public_keys.contains(&key))
                 || peer.certificate_names.iter().any(|name| name == identity)
         }
-    });
-    let unlisted = || PeerRules {
-        allow: (!has_file).then_some(&[][..]),
-        deny: &[],
-    };
-    peer.map_or_else(unlisted, Peer::rules)
+    })
 }
 
-/// Checks the lengths of the lists of rules, and that each rule is for its peer alone.
+/// Checks the limits of peers, the lengths of the lists of rules, and that each rule is for its peer
+/// alone.
 pub(crate) fn check_rules_of_peers(role: Role, peers: &[Peer]) -> Result<(), ConfigError> {
     for (at, peer) in peers.iter().enumerate() {
+        if let Some((field, problem)) = peer.limits.problem() {
+            let field = format!("security.peers[{at}].limits.{field}");
+            return Err(ConfigError::field(field, problem));
+        }
         for (list, rules) in [("allow", &peer.allow), ("deny", &peer.deny)] {
             let field = format!("security.peers[{at}].{list}");
-            let problem = if rules.is_empty() {
-                continue;
-            } else if role != Role::Exit {
-                "only an exit has rules for its peers: write the rules at the exit".to_owned()
-            } else if rules.len() > PEER_RULES_MAX {
-                let length = rules.len();
-                format!("has {length} entries, at most {PEER_RULES_MAX} are allowed")
-            } else if let Some(rule) = rules.iter().find(|rule| rule.peer.is_some()) {
-                format!("{rule} has peer=, but the rules of a peer are for this peer: remove peer=")
-            } else {
-                continue;
-            };
-            return Err(ConfigError::field(field, problem));
+            if !rules.is_empty() && role != Role::Exit {
+                let problem = "only an exit has rules for its peers: write the rules at the exit";
+                return Err(ConfigError::field(field, problem));
+            }
+            ConfigError::unless_at_most(&field, rules.len(), PEER_RULES_MAX)?;
+            if let Some(rule) = rules.iter().find(|rule| rule.peer.is_some()) {
+                let problem = format!(
+                    "{rule} has peer=, but the rules of a peer are for this peer: remove peer="
+                );
+                return Err(ConfigError::field(field, problem));
+            }
         }
     }
     Ok(())

@@ -10,14 +10,21 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 
+use crate::forward::{FORWARDS_MAX, TARGETS_MAX};
+use crate::proxies::PROXIES_MAX;
 use crate::target::{Target, UNIX_PREFIX, unix_path_problem};
+use crate::text::by_text;
 use crate::{Config, ConfigError, Role};
 pub use fields::RuleFields;
 
 /// Maximum number of rules in `allow`, and in `deny`.
-pub const RULES_MAX: usize = 256;
+pub const RULES_MAX: usize = 768;
+const _: () = assert!(
+    RULES_MAX == 2 * 64 + (FORWARDS_MAX + PROXIES_MAX) * TARGETS_MAX,
+    "every spec fits: the 64 rules of `deny`, and a denial for each of the 64 rules of `allow` and for each target"
+);
 /// Maximum number of networks in `protectedCIDRs`.
 pub const PROTECTED_MAX: usize = 64;
 /// Maximum number of prefixes in `nat64Prefixes`.
@@ -418,18 +425,7 @@ impl fmt::Display for Rule {
     }
 }
 
-impl Serialize for Cidr {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Cidr {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
+by_text!(Cidr);
 
 /// Prefix lengths of RFC 6052, section 2.2.
 const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
@@ -454,15 +450,11 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             dials,
         ),
     ] {
-        let problem = match length {
-            0 => continue,
-            _ if !may => "only an exit dials targets: remove the field".to_owned(),
-            _ if length > most => {
-                format!("has {length} entries, at most {most} are allowed")
-            }
-            _ => continue,
-        };
-        return Err(ConfigError::field(field, problem));
+        if length > 0 && !may {
+            let problem = "only an exit dials targets: remove the field";
+            return Err(ConfigError::field(field, problem));
+        }
+        ConfigError::unless_at_most(field, length, most)?;
     }
     let is_prefix = |cidr: &&Cidr| cidr.address.is_ipv6() && NAT64_LENGTHS.contains(&cidr.length);
     if let Some(wrong) = config.nat64_prefixes.iter().find(|cidr| !is_prefix(cidr)) {

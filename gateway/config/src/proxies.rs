@@ -1,31 +1,33 @@
 //! Ports whose clients name their targets, and the authentication of these clients.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
+use crate::text::named;
 use crate::{Accept, ConfigError, Limits, Priority, Send, Target, UNIX_PREFIX};
 
 /// Maximum number of proxies in a configuration.
 pub const PROXIES_MAX: usize = 16;
 
-/// The protocol of a proxy's clients. SOCKS5: SOCKS5 with the command CONNECT. HTTP: HTTP, as to a
-/// proxy. Auto: SOCKS5, SOCKS4, SOCKS4a and HTTP on one port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-pub enum ProxyListen {
-    /// SOCKS5 (RFC 1928) with the command CONNECT. Each client names its target.
-    #[serde(rename = "SOCKS5")]
-    Socks5,
-    /// HTTP, as to a proxy. Each connection carries a CONNECT request (RFC 9110, section 9.3.6), or
-    /// one request for an absolute `http://` URL.
-    #[serde(rename = "HTTP")]
-    Http,
-    /// SOCKS5, SOCKS4, SOCKS4a and HTTP on one port. With fallback targets, clients of other
-    /// protocols reach these.
-    Auto,
-    /// No protocol: iptables REDIRECT has redirected each connection to this listener. The original
-    /// destination of the connection is the target. Not in the resources of the operator.
-    #[cfg_attr(feature = "schemars", schemars(skip))]
-    Transparent,
+named! {
+    /// The protocol of a proxy's clients. SOCKS5: SOCKS5 with the command CONNECT. HTTP: HTTP, as to a
+    /// proxy. Auto: SOCKS5, SOCKS4, SOCKS4a and HTTP on one port.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+    pub enum ProxyListen {
+        /// SOCKS5 (RFC 1928) with the command CONNECT. Each client names its target.
+        Socks5 = "SOCKS5",
+        /// HTTP, as to a proxy. Each connection carries a CONNECT request (RFC 9110, section 9.3.6), or
+        /// one request for an absolute `http://` URL.
+        Http = "HTTP",
+        /// SOCKS5, SOCKS4, SOCKS4a and HTTP on one port. With fallback targets, clients of other
+        /// protocols reach these.
+        Auto = "Auto",
+        /// No protocol: iptables REDIRECT has redirected each connection to this listener. The original
+        /// destination of the connection is the target. Not in the resources of the operator.
+        #[cfg_attr(feature = "schemars", schemars(skip))]
+        Transparent = "Transparent",
+    }
 }
 
 impl ProxyListen {
@@ -34,20 +36,10 @@ impl ProxyListen {
     pub const fn asks(self) -> bool {
         !matches!(self, Self::Transparent)
     }
-
-    /// The protocol's name in the configuration.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Socks5 => "SOCKS5",
-            Self::Http => "HTTP",
-            Self::Auto => "Auto",
-            Self::Transparent => "Transparent",
-        }
-    }
 }
 
 /// A port of the entry whose clients name their targets. The exit must allow the targets.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxyListener {
@@ -65,23 +57,18 @@ pub struct ProxyListener {
     /// The file with the users that may connect: each line is `name:hash`, with a bcrypt hash, or
     /// `name:password`. Empty lines and lines that begin with `#` are ignored. Default: every
     /// client may connect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users_file: Option<String>,
     /// In place of `users_file`: the only user, 1 to 255 bytes without a colon.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The file with the bcrypt hash of the user's password, or with the password itself (1 to 255
     /// bytes). A line end after the hash or the password is ignored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_file: Option<String>,
     /// Each connection must begin with a PROXY protocol header, version 2, which names the client.
     /// Set this field only if the sender of these headers is the only client that can reach the
     /// port. Any other client could send a false address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_proxy_protocol: Option<Accept>,
     /// Before the payload, the exit sends the target a header that names the client. Protocol Native
     /// only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_proxy_protocol: Option<Send>,
     /// The priority of the proxy's new streams, relative to the streams of other ports.
     #[serde(default, skip_serializing_if = "Priority::is_auto")]
@@ -130,7 +117,7 @@ impl ProxyListener {
 
     /// The first field that conflicts with another field, and the problem.
     fn problem(&self) -> Option<(&'static str, String)> {
-        let name = self.protocol.name();
+        let name = self.protocol.as_str();
         let users = [
             ("usersFile", self.users_file.is_some()),
             ("user", self.user.is_some()),
@@ -159,7 +146,7 @@ impl ProxyListener {
     fn problem_of_users(&self) -> Option<String> {
         let problem = match (&self.users_file, &self.user, &self.password_file) {
             _ if !self.protocol.asks() => {
-                let name = self.protocol.name();
+                let name = self.protocol.as_str();
                 return Some(format!(
                     "clients of protocol {name} cannot authenticate; remove the field"
                 ));

@@ -1,8 +1,10 @@
 //! The PROXY protocol on the connections of a forward.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 /// Headers of the PROXY protocol, which contain a client's address. Default: no headers.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schemars",
@@ -12,11 +14,9 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxyProtocol {
     /// Whether connections of clients begin with a header. Default: they do not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept: Option<Accept>,
     /// Whether the exit sends a header to the target before the payload. Needs protocol Native.
     /// Default: it does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send: Option<Send>,
 }
 

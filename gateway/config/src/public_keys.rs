@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_with_macros::skip_serializing_none;
 
 use crate::gateway_key::{GatewayKey, KeyRole};
 use crate::peers::{
@@ -15,6 +16,7 @@ pub const OWN_KEYS_MAX: usize = 2;
 
 /// TLS 1.3 with raw public keys (RFC 7250) on both sides. If a file or the list of peers changes,
 /// the gateway verifies the peers of its carriers again.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PublicKeys {
@@ -29,7 +31,6 @@ pub struct PublicKeys {
     /// A file with further peers or members, one line `[OPTION...] KEY [NAME]` for each. At an entry, the
     /// file has the keys of its exits in place of `connect[].publicKeys`. The names are those in
     /// `connect`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub peers_file: Option<PathBuf>,
     /// The rendezvous of a leaf, which [`Config::trusted`] adds. `connect` and `rendezvous` have
     /// their keys.

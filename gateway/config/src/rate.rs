@@ -1,9 +1,6 @@
 //! Bit rates in the format of Kubernetes: `500k`, `100M`, `1G`.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use crate::text::quantity;
 
 /// Bits per second. Text form: an integer with an optional suffix `k`, `M`, `G` or `T`
 /// (resource.Quantity's decimal suffixes).
@@ -28,68 +25,12 @@ impl BitRate {
     }
 }
 
-/// Prints the rate as an integer with the largest suffix of which the rate is a multiple.
-impl fmt::Display for BitRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (suffix, factor) in SUFFIXES {
-            if self.0 != 0 && self.0.is_multiple_of(factor) {
-                return write!(f, "{}{suffix}", self.0 / factor);
-            }
-        }
-        write!(f, "{}", self.0)
-    }
-}
-
-/// The text is not a bit rate.
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not a rate in bits per second such as 500k, 100M or 1G")]
-pub struct BitRateError(String);
-
-impl FromStr for BitRate {
-    type Err = BitRateError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || BitRateError(text.to_owned());
-        let (digits, factor) = SUFFIXES
-            .iter()
-            .find_map(|(suffix, factor)| text.strip_suffix(suffix).map(|digits| (digits, *factor)))
-            .unwrap_or((text, 1));
-        if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(error());
-        }
-        let number: u64 = digits.parse().map_err(|_| error())?;
-        number.checked_mul(factor).map(Self).ok_or_else(error)
-    }
-}
-
-impl Serialize for BitRate {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for BitRate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = BitRate;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a rate in bits per second such as 500k, 100M or 1G")
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<BitRate, E> {
-                Ok(BitRate(value))
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<BitRate, E> {
-                let rate = u64::try_from(value).map(BitRate);
-                rate.map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))
-            }
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<BitRate, E> {
-                value.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
+quantity!(
+    BitRate,
+    BitRateError,
+    SUFFIXES,
+    "a rate in bits per second such as 500k, 100M or 1G"
+);
 
 /// A resource.Quantity with a decimal suffix, from 100k to 1T.
 #[cfg(feature = "schemars")]

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::check::check_host_port;
 use crate::connect::{check_name, with_keys_of};
@@ -39,11 +40,11 @@ pub struct ConnectRendezvous {
 }
 
 /// A leaf that a rendezvous accepts: an exit, which registers, or an entry, which visits.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Member {
     /// The name in log messages and in the status. Default: the text of its key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The keys of the gateway, 1..=[`PEER_KEYS_MAX`](crate::PEER_KEYS_MAX). A member without a
     /// name has one key.
@@ -52,11 +53,7 @@ pub struct Member {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
     /// The time from which the member is refused, and its registration ends.
-    #[serde(
-        default,
-        deserialize_with = "some",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "some")]
     pub expiration_time: Option<ExpirationTime>,
 }
 

@@ -4,14 +4,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
 use crate::policy::split_peer;
 use crate::protocol::cannot_listen;
-use crate::{Config, ConfigError, Ports, Role};
+use crate::text::by_text;
+use crate::{Config, ConfigError, PEERS_MAX, Ports, Role};
 
-/// Maximum number of rules in `allowListen`.
-pub const LISTEN_RULES_MAX: usize = 64;
+/// Maximum number of rules in `allowListen`: 16 for each peer of an exit.
+pub const LISTEN_RULES_MAX: usize = 16 * PEERS_MAX;
 
 /// The side that listens. The other side dials the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,33 +116,18 @@ impl fmt::Display for ListenRule {
     }
 }
 
-impl Serialize for ListenRule {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for ListenRule {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
+by_text!(ListenRule);
 
 /// Checks that only an exit whose protocol supports listeners has `allowListen`, and that the list is
 /// short enough.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let listens = config.protocol.can().listen;
-    let problem = match config.allow_listen.len() {
-        0 => return Ok(()),
-        _ if config.role != Role::Exit => {
-            "only an exit opens listeners for entries: remove the field".to_owned()
-        }
-        _ if !listens => cannot_listen(config.protocol),
-        length if length > LISTEN_RULES_MAX => {
-            format!("has {length} entries, at most {LISTEN_RULES_MAX} are allowed")
-        }
-        _ => return Ok(()),
+    let count = config.allow_listen.len();
+    let problem = match config.role {
+        _ if count == 0 => return Ok(()),
+        Role::Exit if !listens => cannot_listen(config.protocol),
+        Role::Exit => return ConfigError::unless_at_most("allowListen", count, LISTEN_RULES_MAX),
+        _ => "only an exit opens listeners for entries: remove the field".to_owned(),
     };
     Err(ConfigError::field("allowListen", problem))
 }

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::peers::{
-    Peer, PeerRules, check_certificate_peers, check_rules_of_peers, problem_in_file, rules_of,
+    Peer, PeerRules, check_certificate_peers, check_rules_of_peers, peer_of, problem_in_file,
+    rules_of,
 };
-use crate::{ConfigError, PublicKeys, Role, SSH_IDENTITY, ServerTls, Ssh};
+use crate::{ConfigError, PeerLimits, PublicKeys, Role, SSH_IDENTITY, ServerTls, Ssh};
 use fields::Fields;
 
 /// Security of carriers, selected by `mode`. There is no default, so that an insecure configuration
@@ -61,7 +62,8 @@ impl Security {
     }
 
     /// The peers, if the mode has them.
-    fn peers(&self) -> &[Peer] {
+    #[must_use]
+    pub fn peers(&self) -> &[Peer] {
         match self {
             Self::PublicKeys(keys) => &keys.peers,
             Self::Certificates(certificates) => &certificates.peers,
@@ -83,6 +85,15 @@ impl Security {
             }
             _ => PeerRules::default(),
         }
+    }
+
+    /// The limits of the peer that has proved `identity`. The users of SSH and the peers of a file have
+    /// no limits here.
+    #[must_use]
+    pub fn limits_of(&self, identity: Option<&str>) -> PeerLimits {
+        let identity = identity.filter(|identity| !identity.starts_with(SSH_IDENTITY));
+        let peer = identity.and_then(|identity| peer_of(self.peers(), identity));
+        peer.map_or(PeerLimits::default(), |peer| peer.limits)
     }
 
     /// Whether a peer has rules.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::connect::has_hosts;
 use crate::{Config, ConfigError, Role, Security};
@@ -10,25 +11,22 @@ use crate::{Config, ConfigError, Role, Security};
 /// TLS 1.3 (RFC 8446) with a certificate on the exit's side only, as on a web server. The entry
 /// verifies the exit. The exit accepts every entry. The files are PEM. If a file changes, new
 /// carriers use its new content.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServerTls {
     /// Exit: its certificate, followed by the intermediate certificates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// Exit: the private key of the certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
     /// Exit: must be true. The value confirms that you permit every client that reaches the port to
     /// use all allowed targets.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_anonymous: bool,
     /// Entry: the authorities that it trusts for the exit. Default: the system's authorities.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// Entry: the name that the exit's certificate must contain, sent as SNI. Default: the host of
     /// the address in `connect`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
 }
 

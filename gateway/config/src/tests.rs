@@ -785,7 +785,7 @@ fn a_rule_that_cannot_be_used_is_refused_by_its_path() {
 
 #[test]
 fn lists_of_rules_that_cannot_be_used_are_refused_by_their_path() {
-    let rules = vec!["{cidr: 10.0.0.0/8}"; 257].join(", ");
+    let rules = vec!["{cidr: 10.0.0.0/8}"; RULES_MAX + 1].join(", ");
     let networks = vec!["10.0.0.0/8"; 257].join(", ");
     for (text, message) in [
         (
@@ -794,7 +794,7 @@ fn lists_of_rules_that_cannot_be_used_are_refused_by_their_path() {
         ),
         (
             format!("{EXIT}deny: [{rules}]\n"),
-            "deny: has 257 entries, at most 256",
+            "deny: has 769 entries, at most 768",
         ),
         (
             format!("{EXIT}protectedCIDRs: [{networks}]\n"),
@@ -806,6 +806,18 @@ fn lists_of_rules_that_cannot_be_used_are_refused_by_their_path() {
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();
+        assert!(said(&error).starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn a_reverse_forward_has_no_proxy_headers() {
+    let entry = ENTRY.replace("protocol: JMUX\n", "");
+    let entry = entry.replace("forwards:", "reverseForwards:");
+    for headers in ["accept: Required", "send: V2"] {
+        let error = Config::from_yaml(&format!("{entry}  proxyProtocol: {{{headers}}}\n"));
+        let message = "reverseForwards[0].proxyProtocol: is not for reverse forwards";
+        let error = error.unwrap_err();
         assert!(said(&error).starts_with(message), "{error}");
     }
 }
@@ -893,7 +905,7 @@ fn one_address_may_be_listened_on_at_both_ends_and_at_either_once() {
 
 #[test]
 fn what_cannot_listen_for_its_peer_says_so() {
-    let many = vec!["'8080'"; 65].join(", ");
+    let many = vec!["'8080'"; LISTEN_RULES_MAX + 1].join(", ");
     for (text, message) in [
         (
             ENTRY.replace("forwards:", "reverseForwards:"),
@@ -909,7 +921,7 @@ fn what_cannot_listen_for_its_peer_says_so() {
         ),
         (
             format!("{EXIT}allowListen: [{many}]\n"),
-            "allowListen: has 65 entries, at most 64",
+            "allowListen: has 4097 entries, at most 4096",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();

@@ -1,6 +1,7 @@
 //! Time-outs of streams.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::ConfigError;
 
@@ -14,6 +15,7 @@ pub const KEEPALIVE_SECONDS_MAX: u32 = 7200;
 pub const TIMEOUT_SECONDS_MAX: u32 = 30 * 24 * 3600;
 
 /// Time-outs of idle streams, and of clients and targets that have vanished. 0 disables a time-out.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schemars",
@@ -24,17 +26,14 @@ pub const TIMEOUT_SECONDS_MAX: u32 = 30 * 24 * 3600;
 pub struct Timeouts {
     /// A stream is reset if it transmits no byte in either direction for this time. 0: no time-out.
     /// Default: 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(max = 2_592_000)))]
     pub idle_seconds: Option<u32>,
     /// A stream with one closed direction is reset if it transmits no byte for this time. 0: no
     /// time-out. Default: 3600.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(max = 2_592_000)))]
     pub half_open_seconds: Option<u32>,
     /// A gateway probes a client or target over TCP that is silent for this time. A stream is reset
     /// if the client or target does not answer in as much time again. 0: no probes. Default: 60.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(max = 7200)))]
     pub keepalive_seconds: Option<u32>,
 }
@@ -64,23 +63,21 @@ impl Timeouts {
     }
 
     pub(crate) fn check(self) -> Result<(), ConfigError> {
+        let half_open = self.half_open_seconds();
         for (field, seconds, most) in [
-            ("idleSeconds", self.idle_seconds, TIMEOUT_SECONDS_MAX),
             (
-                "halfOpenSeconds",
-                self.half_open_seconds,
+                "timeouts.idleSeconds",
+                self.idle_seconds(),
                 TIMEOUT_SECONDS_MAX,
             ),
+            ("timeouts.halfOpenSeconds", half_open, TIMEOUT_SECONDS_MAX),
             (
-                "keepaliveSeconds",
-                self.keepalive_seconds,
+                "timeouts.keepaliveSeconds",
+                self.keepalive_seconds(),
                 KEEPALIVE_SECONDS_MAX,
             ),
         ] {
-            if seconds.is_some_and(|seconds| seconds > most) {
-                let problem = format!("must be from 0 to {most}");
-                return Err(ConfigError::field(format!("timeouts.{field}"), problem));
-            }
+            ConfigError::unless_in(field, seconds, 0..=most)?;
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! The addresses of carriers, on the command line.
 
-use muxtunnel_gateway_config::{Connect, GatewayKey, KeyRole, Security, WebSocket};
+use muxtunnel_gateway_config::{
+    Connect, ConnectWebSocket, GatewayKey, KeyRole, Security, WebSocket, WebSocketScheme,
+};
 
 /// Converts `HOST:PORT` or `ws://HOST:PORT/PATH` to the fields of a configuration.
 ///
@@ -36,6 +38,14 @@ pub(super) fn parse(
     Ok((address.to_owned(), Some(web_socket)))
 }
 
+/// The address of an exit behind a proxy that ends TLS, as `ws://`. With certificates or tls, TLS is
+/// that of the carrier itself.
+fn https_address(text: &str, security: &Security) -> Option<String> {
+    let is_outside = matches!(security, Security::None {} | Security::PublicKeys(_));
+    let rest = text.strip_prefix("wss://").filter(|_| is_outside)?;
+    Some(format!("ws://{rest}"))
+}
+
 /// Works as [`parse`], for an optional address.
 ///
 /// # Errors
@@ -63,8 +73,13 @@ pub(super) fn exits(
     let (mut exits, mut web_sockets) = (Vec::new(), Vec::new());
     for (index, text) in texts.iter().enumerate() {
         let (address, options) = text.split_once(',').unwrap_or((text, ""));
-        let (address, web_socket) = parse(address, security)?;
+        let https = https_address(address, security);
+        let (address, web_socket) = parse(https.as_deref().unwrap_or(address), security)?;
         let mut exit = Connect {
+            web_socket: https.map(|_| ConnectWebSocket {
+                host: None,
+                scheme: WebSocketScheme::Https,
+            }),
             name: match texts.len() {
                 1 => "exit".to_owned(),
                 _ => format!("exit-{}", index + 1),
@@ -156,6 +171,22 @@ mod tests {
         for wrong in ["wss://a:1", "http://a:1"] {
             assert!(parse(wrong, &none).unwrap_err().contains("requires ws://"));
         }
+    }
+
+    #[test]
+    fn wss_with_keys_is_tls_to_a_proxy_outside_of_the_carrier() {
+        let exit = |text: &str, security: &Security| {
+            let (mut exits, web_socket) = exits(&[text.to_owned()], &[], security).unwrap();
+            (exits.remove(0), web_socket.map(|own| own.path))
+        };
+        let none = Security::None {};
+        let (https, path) = exit("wss://far:443/a", &none);
+        assert_eq!(
+            (&*https.address.unwrap(), path.unwrap()),
+            ("far:443", "/a".to_owned())
+        );
+        assert_eq!(https.web_socket.unwrap().scheme, WebSocketScheme::Https);
+        assert_eq!(exit("ws://far:80/a", &none).0.web_socket, None);
     }
 
     #[test]

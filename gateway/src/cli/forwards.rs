@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use clap::Args;
 use muxtunnel_gateway_config::{
-    Accept, BitRate, Forward, Limits, Priority, ProxyListen, ProxyListener, ProxyProtocol,
-    ReverseForward, Send, Target, UNIX_PREFIX,
+    Accept, BitRate, Forward, Limits, Priority, ProxyListen, ProxyListener, ProxyProtocol, Send,
+    Target, UNIX_PREFIX,
 };
 
 /// The listen address if a flag specifies only a port.
@@ -134,12 +134,10 @@ impl ForwardArgs {
             priority: typed.priority,
             limits,
         };
-        let reverse = |typed: Aimed| ReverseForward {
+        let reverse = |typed: Aimed| Forward {
             name: format!("reverse {}", typed.listen),
-            listen: typed.listen,
-            targets: vec![typed.target],
-            priority: typed.priority,
-            limits,
+            proxy_protocol: ProxyProtocol::default(),
+            ..forward(typed)
         };
         let proxy = |(protocol, typed): (ProxyListen, Typed)| ProxyListener {
             name: typed.listen.clone(),
@@ -175,7 +173,7 @@ impl ForwardArgs {
 /// The listeners of an entry.
 pub(super) struct Listeners {
     pub(super) forwards: Vec<Forward>,
-    pub(super) reverse_forwards: Vec<ReverseForward>,
+    pub(super) reverse_forwards: Vec<Forward>,
     pub(super) proxies: Vec<ProxyListener>,
 }
 

@@ -28,6 +28,10 @@ const MAPPINGS: &[(&str, &str)] = &[
         "security.peers[].",
         r#"{"security": {"peers": [{"?": 1}]}}"#,
     ),
+    (
+        "security.peers[].limits.",
+        r#"{"security": {"peers": [{"limits": {"?": 1}}]}}"#,
+    ),
     ("webSocket.", r#"{"webSocket": {"?": 1}}"#),
     ("connect[].", r#"{"connect": [{"?": 1}]}"#),
     (
@@ -110,6 +114,7 @@ const FIELDS: &[(&str, On)] = &[
     ("connect[].publicKeys", Flag("peer")),
     ("connect[].certificateNames", Flag("peer")),
     ("connect[].webSocket.host", CONNECT_HOST),
+    ("connect[].webSocket.scheme", Flag("connect")),
     ("proxy", Flag("proxy")),
     ("listen", Flag("listen")),
     ("trustedProxies", Flag("trusted-proxy")),
@@ -133,6 +138,10 @@ const FIELDS: &[(&str, On)] = &[
     ("security.peers[].expirationTime", PEER),
     ("security.peers[].allow", PEER),
     ("security.peers[].deny", PEER),
+    ("security.peers[].limits.streams", PEER),
+    ("security.peers[].limits.opensPerSecond", PEER),
+    ("security.peers[].limits.bitsPerSecond", PEER),
+    ("security.peers[].limits.carriers", PEER),
     ("security.allowAnonymous", Flag("allow-anonymous")),
     ("security.serverName", Flag("tls-server-name")),
     ("security.hostKeys", Flag("ssh-host-key")),
@@ -275,6 +284,8 @@ fn each_field_of_the_file_has_a_flag_or_a_reason() {
         let paths = names.iter().map(|name| format!("{prefix}{name}"));
         fields.extend(paths.filter(|path| !is_mapping(path)));
     }
+    // The type of forwards has this field, and the check refuses it for reverse forwards.
+    assert!(fields.remove("reverseForwards[].proxyProtocol"));
     let listed: BTreeSet<_> = FIELDS.iter().map(|(path, _)| (*path).to_owned()).collect();
     assert_eq!(listed.len(), FIELDS.len(), "a path is listed twice");
     assert_eq!(listed, fields);

@@ -33,7 +33,7 @@ use crate::base::patience::{Elapsed, Patience};
 use super::key_refusal::KeyRefusal;
 use super::local_socket::canonical;
 use super::security::Credentials;
-use super::transport::{Part, Presented, Proof, To};
+use super::transport::{Chosen, Part, Presented, Proof, To};
 pub(crate) use listener::{Attempt, Listener};
 use probe::Probe;
 pub(crate) use settings::{PACKETS_UNSENT_MAX, Settings, window};
@@ -118,6 +118,14 @@ impl Connection {
                 Err(error)
             }
         }
+    }
+
+    /// The connection, on which this side has accepted the peer and has presented `chosen`.
+    fn presenting(mut self, chosen: &Chosen) -> Self {
+        if let Some(proof) = &mut self.proof {
+            proof.presented = chosen.key();
+        }
+        self
     }
 
     /// The connection of the library.

@@ -24,8 +24,8 @@ use crate::base::shown::Shown;
 use crate::base::telemetry::Telemetry;
 use crate::io::ssh;
 use crate::io::transport::{
-    self, Inside, KeyTls, Part, Presented, Proof, ServerTls, Side, Standing, Tls, To, Transport,
-    Upgrade,
+    self, Chosen, Inside, KeyTls, Part, Presented, Proof, ServerTls, Side, Standing, Tls, To,
+    Transport, Upgrade,
 };
 
 /// Pause before credentials that could not be used are loaded again.
@@ -111,7 +111,7 @@ impl Credentials {
 
     /// Protects `below` against eavesdropping and tampering, and verifies the peer. `upgrade`
     /// decides whether the carrier uses WebSocket. TLS with certificates runs below WebSocket. TLS
-    /// with public keys runs above WebSocket. `protocol` is the protocol of the session, and
+    /// with public keys runs above WebSocket, and TLS to a proxy below it. `protocol` is the protocol of the session, and
     /// `patience` the time limit.
     ///
     /// # Errors
@@ -124,7 +124,15 @@ impl Credentials {
         patience: &Patience,
     ) -> Result<Box<dyn Transport>> {
         let upgraded = async |below, web_socket| match web_socket {
-            Some(web_socket) => transport::upgrade(below, part, web_socket).await,
+            Some(web_socket) => {
+                let below = match part {
+                    Part::Dials(To {
+                        proxy: Some(proxy), ..
+                    }) => transport::to_proxy(below, proxy).await?,
+                    Part::Dials(_) | Part::Accepts => below,
+                };
+                transport::upgrade(below, part, web_socket).await
+            }
             None => Ok(below),
         };
         let inside = Inside::of(protocol, upgrade);
@@ -189,18 +197,20 @@ impl Credentials {
         Ok((config, name, None))
     }
 
-    /// Returns the configuration for the accepting side.
+    /// Returns the configuration of the accepting side for one connection, and the public key that the
+    /// connection will present.
     ///
     /// # Errors
     /// The credentials are not certificates, or are for the dialling side.
-    pub(crate) fn quic_server(&self, protocol: Protocol) -> Result<Arc<ServerConfig>> {
+    pub(crate) fn quic_server(&self, protocol: Protocol) -> Result<(Arc<ServerConfig>, Chosen)> {
         let inside = Inside::of(protocol, Upgrade::Never);
-        match self {
-            Self::Keys(keys) => Ok(keys.quic_server(inside)),
-            Self::Tls(tls) => Ok(tls.quic_server(inside)),
-            Self::ServerTls(tls) => tls.quic_server(inside),
-            Self::None | Self::Ssh(_) => Err(no_certificates()),
-        }
+        let config = match self {
+            Self::Keys(keys) => return Ok(keys.for_accept(inside)),
+            Self::Tls(tls) => tls.quic_server(inside),
+            Self::ServerTls(tls) => tls.quic_server(inside)?,
+            Self::None | Self::Ssh(_) => return Err(no_certificates()),
+        };
+        Ok((config, Chosen::default()))
     }
 
     /// Returns the key of the stateless resets of a listener on `address`.

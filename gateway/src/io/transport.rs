@@ -23,8 +23,8 @@ use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::CongestionControl;
 use muxtunnel_gateway_config::status::CarrierTransport;
+use muxtunnel_gateway_config::{CongestionControl, GatewayKey};
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 
@@ -39,7 +39,7 @@ pub(crate) use pipes::{Pipes, Released};
 pub(crate) use tcp::Tcp;
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) use tls::oracle as tls_oracle;
-pub(crate) use tls::{Inside, KeyTls, Presented, ServerTls, Tls};
+pub(crate) use tls::{Chosen, Inside, KeyTls, Presented, ServerTls, Tls, to_proxy};
 #[cfg(test)]
 pub(crate) use tls::{rotating, with_a_forger};
 pub(crate) use unix::Unix;
@@ -85,6 +85,8 @@ pub(crate) struct To<'a> {
     pub(crate) host: &'a str,
     /// The Host header of a WebSocket request.
     pub(crate) authority: &'a str,
+    /// The name of the proxy to which TLS outside of a WebSocket connection leads; `None`: no such TLS.
+    pub(crate) proxy: Option<&'a str>,
 }
 
 #[cfg(any(test, feature = "oracles"))]
@@ -95,6 +97,7 @@ impl<'a> To<'a> {
             exit: "exit",
             host,
             authority: host,
+            proxy: None,
         }
     }
 }
@@ -111,6 +114,9 @@ pub(crate) struct Proof {
     /// The last second at which the certificate or the key is valid, in seconds since 1970; `None`:
     /// the proof does not expire.
     pub(crate) not_after: Option<u64>,
+    /// The public key that this side presented, if this side has accepted the connection in security
+    /// mode PublicKeys.
+    pub(crate) presented: Option<GatewayKey>,
     /// For SSH: everything that the peer presented, so that it can be verified again.
     pub(crate) shown: Option<Arc<ssh::Shown>>,
 }
@@ -122,6 +128,7 @@ impl Proof {
             identity,
             chain: Vec::new(),
             not_after: None,
+            presented: None,
             shown: None,
         }
     }

@@ -63,8 +63,8 @@ pub(crate) struct Dialled {
     pub(crate) socket: Box<dyn LocalEnd>,
     /// The address that was dialled.
     pub(crate) address: LocalAddress,
-    /// The stream's admission to a forward, if the forward is on this side.
-    pub(crate) admission: Option<Admission>,
+    /// The stream's places in its forward, if the forward is on this side, and of its peer.
+    pub(crate) admission: Admission,
     /// The dialled URL, if the peer specified a listener instead of a URL.
     pub(crate) url: Option<Rc<str>>,
 }
@@ -125,7 +125,7 @@ where
             return Ok(Dialled {
                 socket: Box::new(LocalSocket::from(tcp)),
                 address: address.into(),
-                admission: None,
+                admission: Admission::default(),
                 url: None,
             });
         }
@@ -184,7 +184,7 @@ fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialErro
         Ok(unix) => Ok(Dialled {
             socket: Box::new(LocalSocket::Unix(unix)),
             address: LocalAddress::Unix(path.into()),
-            admission: None,
+            admission: Admission::default(),
             url: None,
         }),
         Err(error) => {

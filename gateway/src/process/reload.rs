@@ -88,6 +88,7 @@ pub(crate) async fn follow(
                         telemetry.in_force().taken_in_part(rest);
                     }
                 }
+                telemetry.peers.set(&new);
                 reloadable.send_replace(Arc::new(new.reloadable()));
                 running = new;
             }

@@ -259,7 +259,7 @@ fn begin_with(entry: &Rc<Entry>, place: Place, connected: Connected) -> Result<B
     // A name finds an exit at a changed address only if the name has no other exit.
     let is_only = entry.dial_context.exits.of_level(place.level).count() == 1;
     let exit = if exits == 1 && is_only {
-        Address::unresolved(at.name()).of_exit(at.exit())
+        at.by_name()
     } else {
         at.clone()
     };

@@ -7,13 +7,14 @@
 //! ticket. Through pipes ([`crate::io::relay`]), the rendezvous then joins both connections. The
 //! leaves perform the hello, the security handshake and the session with each other, so a
 //! stranger with a stolen ticket fails in the handshake. The members and their keys come from the credentials of
-//! the gateway, and a change ends the registrations that it no longer permits.
+//! the gateway, and a change ends the registrations and the visits that it no longer permits.
 //!
 //! Bounds: the [handshake limiter](crate::base::handshake_limiter) bounds the connections that have
 //! neither proved a key nor presented a ticket. Each of these connections may take at most
-//! [`MEET_MAX`], and send at most one message. Each exit has at most one registration.
-//! `limits.carriers` bounds the visits. A visit has at most one valid ticket at a time, which expires
-//! after [`MEET_MAX`].
+//! [`MEET_MAX`], and send at most one message. The registrations of each identity are bounded
+//! (`meeting/registrations.rs`). `limits.carriers` bounds the visits, which the visitors share
+//! (`meeting/visits.rs`). A visit has at most one valid ticket at a time, which expires after
+//! [`MEET_MAX`].
 
 pub(crate) mod leaf;
 mod meeting;
@@ -34,12 +35,14 @@ use rustls::pki_types::UnixTime;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
+use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 
 use crate::base::handshake_limiter::Permit;
 use crate::base::open_files::{self, Use};
 use crate::base::patience::{Elapsed, Patience};
 use crate::ingress::trusted_proxies;
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::local_socket::canonical;
 use crate::io::security::Credentials;
 use crate::io::socket::prepare_relayed;
@@ -48,7 +51,7 @@ use crate::io::{duplex, relay};
 use crate::net::bind::{ACCEPT_RETRY, listen_shared};
 use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
 pub(crate) use meeting::Meeting;
-use meeting::{Arrived, Issued, Visit};
+use meeting::{Arrived, Ended, Issued, Visit};
 use refusal::{HandshakeError, Missed, refuse};
 use wire::{read, write};
 
@@ -155,7 +158,8 @@ impl Rendezvous {
             .ok()
     }
 
-    /// Ends the registrations of members that the credentials no longer permit. Never returns.
+    /// Ends the registrations and the visits of members that the credentials no longer permit. Never
+    /// returns.
     async fn follow(&self) {
         if self.worker.index > 0 {
             // The workers share the registrations.
@@ -214,11 +218,11 @@ impl Rendezvous {
             Ok(Heard::Register(control, proof)) => {
                 self.register(&*control, &proof, (peer, trip)).await
             }
-            Ok(Heard::Visit(control, name, keys)) => {
+            Ok(Heard::Visit(control, visitor, keys)) => {
                 let exits = credentials.keys().into_iter();
                 let exits = exits.flat_map(|own| keys.iter().filter_map(|key| own.exit_with(key)));
                 let exits: Vec<_> = exits.collect();
-                self.visit(control, (&name, &exits), (peer, trip)).await
+                self.visit(control, (&visitor, &exits), (peer, trip)).await
             }
             Err(error) => return self.report(peer, &error.name, error.code, &error.problem),
         };
@@ -268,7 +272,7 @@ impl Rendezvous {
                 return Ok(Heard::Register(control, proof));
             }
             (Word::Visit(keys), Some(KeyRole::Entry)) => {
-                return Ok(Heard::Visit(control, proof.identity, keys));
+                return Ok(Heard::Visit(control, proof, keys));
             }
             (Word::Register, _) => {
                 "only an exit registers, and members lists the key as that of an entry (mte1...)"
@@ -313,22 +317,27 @@ impl Rendezvous {
         end
     }
 
-    /// Joins the visitor `name` to the first registered exit of `exits`.
+    /// Joins the visitor to the first registered exit of `exits`.
     async fn visit(
         &self,
         control: Box<dyn Transport>,
-        (name, exits): (&str, &[String]),
+        (visitor, exits): (&Proof, &[String]),
         (peer, trip): (&str, Duration),
     ) -> std::io::Result<()> {
-        let begun = self.meeting.visit(exits, self.visits_max);
+        let name = &*visitor.identity;
+        let good = |proof: &Proof| is_good(&self.worker.credentials.borrow(), proof);
+        let begun = self.meeting.visit(visitor, exits, self.visits_max, good);
         let met = match begun {
-            Ok(visit) => match meet(&*control, &visit, trip).await {
-                Ok(joined) => Ok((visit, joined)),
-                Err(problem) => Err(problem),
-            },
+            Ok((visit, mut end)) => {
+                let met = tokio::select! {
+                    met = meet(&*control, &visit, trip) => met,
+                    ended = ended(&mut end) => Err(Some(Missed::by(&ended))),
+                };
+                met.map(|joined| (visit, end, joined))
+            }
             Err(refused) => Err(Some(Missed::of(refused))),
         };
-        let (mut visit, [one, other]) = match met {
+        let (visit, mut end, [one, other]) = match met {
             Ok(met) => met,
             // The visitor has disconnected.
             Err(None) => return Ok(()),
@@ -350,20 +359,20 @@ impl Rendezvous {
         tracing::info!(name, exit, peer = %one.peer, attendant = %other.peer, "Joined the connections of two leaves");
         visit.joined();
         let count = |bytes| self.meeting.count_bytes(bytes);
-        let ended = relay::join(&tcp, &other_tcp, count).await;
+        let error = tokio::select! {
+            joined = relay::join(&tcp, &other_tcp, count) => joined.err().map(|error| error.to_string()),
+            ended = ended(&mut end) => Some(format!("{}: {ended}", ended.code())),
+        };
         drop(visit);
-        tracing::info!(
-            name,
-            exit,
-            peer = %one.peer,
-            error = ended.err().map(tracing::field::display),
-            "The connections of two leaves ended"
-        );
+        tracing::info!(name, exit, peer = %one.peer, error, "The connections of two leaves ended");
         Ok(())
     }
 
     /// Logs and counts a refusal. `name` is empty if the name is unknown.
     fn report(&self, peer: &str, name: &str, code: Code, reason: &str) {
+        if let Some(key) = KeyRefusal::unknown_key(reason) {
+            self.worker.telemetry.peers.count_unknown_key(key);
+        }
         self.worker.telemetry.streams.refused(code);
         if self.worker.telemetry.may_log_refusal() {
             tracing::warn!(%code, peer, name, reason, "Meeting refused");
@@ -374,6 +383,15 @@ impl Rendezvous {
 /// Whether the member with `proof` is still permitted.
 fn is_good(credentials: &Credentials, proof: &Proof) -> bool {
     credentials.standing(proof, Side::Accepts) == Standing::Good
+}
+
+/// Waits until the rendezvous ends a visit.
+async fn ended(end: &mut oneshot::Receiver<Ended>) -> Ended {
+    match end.await {
+        Ok(ended) => ended,
+        // The visit ended by itself.
+        Err(_) => std::future::pending().await,
+    }
 }
 
 /// Waits for the connections of the visitor and of the exit.
@@ -390,12 +408,16 @@ async fn meet(
     write(control, &ticket).await.map_err(|_| None)?;
     let limit = patience(MEET_MAX, trip);
     let one = arrival(control, &mut admitted, limit, "entry").await?;
-    let mut invited = visit
-        .invite()
-        .map_err(|refused| Some(Missed::of(refused)))?;
+    let mut invited = visit.invite().map_err(|refused| {
+        visit.exit_came(false);
+        Some(Missed::of(refused))
+    })?;
     let limit = patience(MEET_MAX, visit.round_trip);
-    let other = arrival(control, &mut invited, limit, "exit").await?;
-    Ok([one, other])
+    let other = arrival(control, &mut invited, limit, "exit").await;
+    if let Ok(_) | Err(Some(_)) = &other {
+        visit.exit_came(other.is_ok());
+    }
+    Ok([one, other?])
 }
 
 /// Waits for the connection with a ticket.
@@ -447,8 +469,8 @@ enum Heard {
     Arrived,
     /// The exit with the proof registers.
     Register(Box<dyn Transport>, Proof),
-    /// The entry with the name visits an exit with one of the keys.
-    Visit(Box<dyn Transport>, String, Vec<[u8; KEY_BYTES]>),
+    /// The entry with the proof visits an exit with one of the keys.
+    Visit(Box<dyn Transport>, Proof, Vec<[u8; KEY_BYTES]>),
 }
 
 /// The round trip to a leaf; zero: unknown.

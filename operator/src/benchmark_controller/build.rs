@@ -91,7 +91,7 @@ pub fn environment(
     let mut gateways = BTreeMap::new();
     for protocol in &benchmark.protocols {
         let tunnel = tunnel::tunnel(benchmark, environment, *protocol);
-        gateways = self::gateways(settings, environment, &tunnel, &service)?;
+        gateways = self::gateways(settings, (benchmark, environment), &tunnel, &service)?;
         tunnels.push(tunnel);
     }
     let measured = |agent: &&Agent| benchmark.measures(agent.path);
@@ -102,13 +102,7 @@ pub fn environment(
             environment: names::environment(environment.key.index),
             end,
         })?;
-        agents.push(agents::deployment(
-            settings,
-            benchmark,
-            environment,
-            *agent,
-            gateway,
-        ));
+        agents.push(agents::deployment(benchmark, environment, *agent, gateway));
     }
     let mut services = vec![service.clone()];
     if !benchmark.measures(Path::Tunnel) {
@@ -117,7 +111,7 @@ pub fn environment(
     }
     if let Some(protocol) = benchmark.network_protocol() {
         let network = tunnel::network(benchmark, environment, protocol);
-        self::gateways(settings, environment, &network, &service)?;
+        self::gateways(settings, (benchmark, environment), &network, &service)?;
         tunnels.push(network);
     }
     Ok(EnvironmentObjects {
@@ -131,7 +125,7 @@ pub fn environment(
 /// is derived from these pods, so it has the same sysctls and delay.
 fn gateways(
     settings: &Settings,
-    environment: &Environment,
+    (benchmark, environment): (&ValidatedBenchmark, &Environment),
     tunnel: &MuxTunnel,
     target: &Service,
 ) -> Result<BTreeMap<String, PodSpec>, BuildError> {
@@ -152,7 +146,8 @@ fn gateways(
         ..Dereferenced::default()
     };
     let tunnel = Object::from(Arc::new(tunnel));
-    let valid = match tunnel_controller::validate::validate(&tunnel, &named, settings) {
+    let class = benchmark.class.clone();
+    let valid = match tunnel_controller::validate::validate(&tunnel, &named, class) {
         Ok(valid) => valid,
         Err(Hindrance::Failed(error)) => return Err(failed(error)),
         Err(hindrance) => {

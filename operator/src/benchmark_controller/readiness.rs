@@ -11,14 +11,13 @@ use muxtunnel_bench_api::result::Status;
 use muxtunnel_bench_api::runner::{Environment as Addresses, Pair, Tunnel, Unavailable};
 use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, IPERF_PORT, Path, Route};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxTunnel, condition};
+use muxtunnel_crds::{Feature, MuxTunnel, condition};
 use muxtunnel_gateway_config::ADMIN_PORT;
 
 use super::names::{self, Agent, ENVIRONMENT, End, environment};
 use super::validate::{Environment, ValidatedBenchmark};
 use crate::labels::{COMPONENT, OWNER_NAME};
 use crate::pods::{self, is_ready, replica_failure};
-use crate::settings::Settings;
 use crate::tunnel_controller::end::End as GatewayEnd;
 use crate::tunnel_controller::object::Kind;
 
@@ -68,11 +67,16 @@ pub enum Readiness {
 /// Before the objects of an environment exist, decides whether the environment can never become
 /// ready.
 #[must_use]
-pub fn refusal_beforehand(settings: &Settings, environment: &Environment) -> Option<Unavailable> {
-    (environment.key.one_way_delay_ms > 0 && !settings.wan_emulation).then(|| Unavailable {
+pub fn refusal_beforehand(
+    benchmark: &ValidatedBenchmark,
+    environment: &Environment,
+) -> Option<Unavailable> {
+    let has_delay = environment.key.one_way_delay_ms > 0;
+    let reason = benchmark.class.refusal(Feature::WanEmulation, "a delay");
+    Some(Unavailable {
         status: Status::Refused,
-        code: Code::WanDisabled.to_string(),
-        reason: Code::WanDisabled.cause().to_owned(),
+        code: Code::ClassNotPermitted.to_string(),
+        reason: reason.filter(|_| has_delay)?,
     })
 }
 
@@ -238,7 +242,7 @@ fn judge_wan(tunnel: &str, wan: &Condition) -> Option<NotReady> {
         code: code.to_string(),
         reason: format!("MuxTunnel {tunnel}: {}", wan.message),
     };
-    let code = [Code::WanDisabled, Code::WanUnsupported, Code::WanDelayOff]
+    let code = [Code::WanUnsupported, Code::WanDelayOff]
         .into_iter()
         .find(|code| wan.status != "True" && wan.reason == code.reason())?;
     Some(match code {

@@ -21,11 +21,13 @@ use super::{Context, reconcile};
 use crate::apply::Settled;
 use crate::backoff::Backoffs;
 use crate::caches::Cluster;
+use crate::classes::tests::known;
 use crate::clock::Clock;
 use crate::events::Events;
-use crate::settings::Settings;
 use crate::testing::FakeApi;
-use crate::testing::benchmark::{NAME, NAMESPACE, benchmark, settings};
+use crate::testing::benchmark::{NAME, NAMESPACE, benchmark, class, settings};
+use crate::testing::health::health;
+use crate::testing::tunnel::class_json;
 use crate::testing::watching::Watches;
 use crate::undecoded;
 
@@ -84,6 +86,7 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
         ]
     );
     assert_eq!(world.status().job_name.as_deref(), Some("probe"));
+    assert_eq!(world.health(), "Progressing");
 
     world.start_runner();
     world.reconcile().await;
@@ -157,6 +160,7 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     );
     assert!(world.verdict("Ready").unwrap().starts_with("True MT0502"));
     assert_eq!(world.verdict("Reconciling"), None);
+    assert_eq!(world.health(), "Healthy");
     assert_eq!(world.status().best_ratio_percent, Some(100));
     assert!(world.status().completion_time.is_some());
 }
@@ -409,17 +413,55 @@ async fn a_delay_that_cannot_be_made_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_delay_in_an_installation_without_emulation_makes_no_environment() {
+async fn a_delay_that_the_class_does_not_permit_makes_no_environment() {
     let mut world = World::new(SPEC);
-    world.settings.wan_emulation = false;
+    world.class["spec"]["permitted"]["features"] = json!(["Network"]);
     world.reconcile().await;
     world.start_runner();
     world.reconcile().await;
     let Some(Offer::Unavailable(why)) = world.board().offer_of(0).cloned() else {
         panic!("nothing was offered");
     };
-    assert_eq!((why.status, why.code.as_str()), (Status::Refused, "MT0402"));
+    assert_eq!((why.status, why.code.as_str()), (Status::Refused, "MT0372"));
     assert_eq!(world.names("muxtunnels"), [""; 0]);
+}
+
+/// The class of a benchmark can come later, so the benchmark has not failed.
+#[tokio::test]
+async fn a_benchmark_waits_for_its_class_and_belongs_to_the_operator_of_it() {
+    let mut world = World::new(&format!("className: canary{SPEC}"));
+    world.reconcile().await;
+    assert_eq!(
+        world.cluster.take_writes(),
+        ["PATCH muxbenchmarks/probe/status"]
+    );
+    let said = world.verdict("Ready").unwrap();
+    assert!(
+        said.starts_with("False MT0370 no MuxClass canary exists"),
+        "{said}"
+    );
+    assert_eq!(world.status().completion_time, None);
+    world.class["metadata"]["name"] = json!("canary");
+    world.class["spec"]["controllerName"] = json!("example.com/operator");
+    world.reconcile().await;
+    assert_eq!(world.cluster.take_writes(), [""; 0]);
+    world.class = class_json();
+    world.class["metadata"]["name"] = json!("canary");
+    world.class["spec"]["images"] = json!({"bench": "own/bench:1"});
+    world.class["spec"]["imagePullSecrets"] = json!([{"name": "registry"}]);
+    world.class["spec"]["template"] = json!({"spec": {"nodeSelector": {"pool": "mux"}}});
+    world.reconcile().await;
+    world.start_runner();
+    world.reconcile().await;
+    let pod = |path: &str| world.cluster.get(path).unwrap()["spec"]["template"]["spec"].clone();
+    for path in ["jobs/probe", "deployments/probe-e1-tunnel-client"] {
+        let pod = pod(path);
+        assert_eq!(pod["containers"][0]["image"], "own/bench:1", "{path}");
+        assert_eq!(pod["imagePullSecrets"], json!([{"name": "registry"}]));
+        assert_eq!(pod["nodeSelector"], json!({"pool": "mux"}), "{path}");
+    }
+    let tunnel = world.cluster.get("muxtunnels/probe-e1-native").unwrap();
+    assert_eq!(tunnel["spec"]["className"], "canary");
 }
 
 #[tokio::test]
@@ -448,6 +490,7 @@ async fn a_spec_that_cannot_be_run_is_refused_for_good() {
     );
     assert!(world.verdict("Ready").unwrap().starts_with("False MT0104"));
     assert!(world.verdict("Stalled").unwrap().starts_with("True MT0104"));
+    assert_eq!(world.health(), "Degraded");
     assert_eq!(world.names("jobs"), [""; 0]);
     assert_eq!(world.reconcile().await, Action::await_change());
 }
@@ -456,7 +499,7 @@ async fn a_spec_that_cannot_be_run_is_refused_for_good() {
 struct World {
     cluster: FakeApi,
     runner: FakeRunner,
-    settings: Settings,
+    class: Value,
     key: [u8; 32],
     now: fn() -> Timestamp,
 }
@@ -469,7 +512,7 @@ impl World {
             &format!("muxbenchmarks/{NAME}"),
             serde_json::to_value(&benchmark).unwrap(),
         );
-        let matrix = super::validate::validate(&benchmark, &settings());
+        let matrix = super::validate::validate(&benchmark, Ok(class()));
         let runner = match matrix {
             Ok(_) => FakeRunner::new(&benchmark),
             Err(_) => FakeRunner::new(&crate::testing::benchmark::benchmark(SPEC)),
@@ -477,7 +520,7 @@ impl World {
         Self {
             cluster,
             runner,
-            settings: settings(),
+            class: class_json(),
             key: [1; 32],
             now: noon,
         }
@@ -501,7 +544,8 @@ impl World {
                 caches: watches.caches(),
                 settled: Settled::default(),
             },
-            settings: Arc::new(self.settings.clone()),
+            classes: known([self.class.clone()]).classes,
+            settings: Arc::new(settings()),
             runner: self.runner.clone(),
             key: OperatorKey::from(self.key),
             backoffs: Backoffs::default(),
@@ -534,6 +578,12 @@ impl World {
     fn status(&self) -> MuxBenchmarkStatus {
         let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
         serde_json::from_value(object["status"].clone()).unwrap()
+    }
+
+    /// The health that Argo CD shows.
+    fn health(&self) -> String {
+        let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
+        health(&object).0
     }
 
     /// The status and the message of a condition, such as `True MT0502 ...`.

@@ -4,19 +4,19 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::core::DeserializeGuard;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, ResourceExt};
 use muxtunnel_bench_api::result::{Extreme, Summary};
 use muxtunnel_bench_api::runner::State;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
     BenchmarkCells, BenchmarkEnvironment, MuxBenchmark, MuxBenchmarkStatus, condition,
 };
-use serde_json::json;
 
 use super::names;
 use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
+use crate::status_patch::status_patch;
 
 /// The result of one reconciliation of a benchmark.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,8 +34,8 @@ pub enum Outcome {
     Ended(Summary),
     /// The benchmark ended before all cells were measured.
     Failed(Code, String),
-    /// This version of the operator cannot decode the object. The text is the decoder's error.
-    Undecoded(String),
+    /// The benchmark waits for another version of the operator, or for a class. It has not ended.
+    Blocked(Code, String),
 }
 
 /// The status could not be written.
@@ -47,8 +47,8 @@ pub struct UpdateStatusError(#[from] kube::Error);
 #[must_use]
 pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBenchmarkStatus {
     let old = benchmark.status.clone().unwrap_or_default();
-    if let Outcome::Undecoded(reason) = outcome {
-        return undecoded(old, reason, benchmark.metadata.generation, now);
+    if let Outcome::Blocked(code, detail) = outcome {
+        return blocked(old, (*code, detail), benchmark.metadata.generation, now);
     }
     let name = benchmark.name_any();
     let generation = benchmark.metadata.generation;
@@ -60,7 +60,7 @@ pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBen
             environment, cells, ..
         } => (*environment, *cells),
         Outcome::Ended(summary) => (None, Some(cells_of(summary))),
-        Outcome::Failed(..) | Outcome::Undecoded(_) => (None, None),
+        Outcome::Failed(..) | Outcome::Blocked(..) => (None, None),
     };
     let (best, worst) = match outcome {
         Outcome::Ended(summary) => (percent(&summary.best), percent(&summary.worst)),
@@ -80,18 +80,16 @@ pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBen
     }
 }
 
-/// The old status with the condition Ready. The benchmark has not ended: another version of the
-/// operator can continue it.
-fn undecoded(
+/// The old status with the condition Ready. The benchmark has not ended, and can continue.
+fn blocked(
     old: MuxBenchmarkStatus,
-    reason: &str,
+    (code, detail): (Code, &str),
     generation: Option<i64>,
     now: &Time,
 ) -> MuxBenchmarkStatus {
-    let detail = format!("the object cannot be decoded: {reason}");
     let verdicts = [
-        Verdict::no(condition::READY, Code::UnknownValue, detail.clone()),
-        stalled(Code::UnknownValue, detail),
+        Verdict::no(condition::READY, code, detail),
+        stalled(code, detail.to_owned()),
     ];
     let new = conditions(&verdicts, &old.conditions, generation, now);
     MuxBenchmarkStatus {
@@ -104,10 +102,7 @@ fn undecoded(
 /// While the benchmark runs, Reconciling is True. Afterwards Complete is True, and with it Ready, or
 /// Failed is True, and with it Stalled.
 fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
-    let holds = |type_, code, detail: &str| Verdict {
-        detail: detail.to_owned(),
-        ..Verdict::yes(type_, code)
-    };
+    let holds = |type_, code, detail: &str| Verdict::yes(type_, code).with(detail.to_owned());
     let ended = |code: Code, detail: &str| {
         if code == Code::BenchmarkComplete {
             return vec![
@@ -134,15 +129,12 @@ fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
             ended(code, &detail)
         }
         Outcome::Failed(code, detail) => ended(*code, detail),
-        Outcome::Undecoded(_) => Vec::new(),
+        Outcome::Blocked(..) => Vec::new(),
     }
 }
 
 fn stalled(code: Code, detail: String) -> Verdict {
-    Verdict {
-        detail,
-        ..Verdict::yes(condition::STALLED, code)
-    }
+    Verdict::yes(condition::STALLED, code).with(detail)
 }
 
 fn judge(summary: &Summary) -> (Code, String) {
@@ -217,12 +209,7 @@ pub async fn update_status(
     // The answer contains the spec, which this version perhaps cannot decode.
     let api: Api<DeserializeGuard<MuxBenchmark>> =
         Api::namespaced(cluster.client.clone(), &namespace);
-    let patch = json!({
-        "apiVersion": MuxBenchmark::api_version(&()),
-        "kind": MuxBenchmark::kind(&()),
-        "metadata": { "name": benchmark.name_any() },
-        "status": status,
-    });
+    let patch = status_patch::<MuxBenchmark>(&status);
     let params = PatchParams::apply(MANAGER).force();
     let written = api
         .patch_status(&benchmark.name_any(), &params, &Patch::Apply(&patch))

@@ -1,13 +1,14 @@
 //! Turns a MuxBenchmark into a [`ValidatedBenchmark`], the only input of builders. Pure.
 //!
 //! Rejects specs that match the schema but cannot be run. The message names the field. The spec is
-//! immutable, so a rejection is final.
+//! immutable, so a rejection is final, unless the class is its cause.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use muxtunnel_bench_api::{
     EnvironmentKey, Matrix, MatrixError, Path, QUIC_DATAGRAM_BYTES, UDP_BITS_PER_SECOND,
 };
+use muxtunnel_codes::Code;
 use muxtunnel_crds::{
     self as crds, BenchmarkCarrier, BenchmarkContainerName, Gateway, MuxBenchmark, Profile,
     Protocol, Resources, SecurityMode, Template,
@@ -15,7 +16,7 @@ use muxtunnel_crds::{
 use muxtunnel_gateway_config::QUIC_MTU_DEFAULT;
 
 use crate::apply::owner_reference;
-use crate::settings::Settings;
+use crate::class::Class;
 
 // The datagrams of a benchmark over QUIC, with the headers of UDP (8 bytes) and IPv4 (20), have
 // exactly the default MTU of an interface over QUIC.
@@ -30,6 +31,10 @@ pub struct ValidatedBenchmark {
     pub namespace: String,
     /// The owner reference for the benchmark's children.
     pub owner: OwnerReference,
+    /// The class of the benchmark.
+    pub class: Class,
+    /// The `className` of the spec, which the tunnels also have.
+    pub class_name: Option<String>,
     /// The matrix to measure.
     pub matrix: Matrix,
     /// The environments, in the order of the matrix.
@@ -92,9 +97,10 @@ pub enum Invalid {
     /// The object lacks a field that the API server sets on every stored object.
     #[error("the object has no {0}")]
     Metadata(&'static str),
-    /// The installation does not permit a label or an annotation of the pods.
-    #[error("{0}")]
-    Template(String),
+    /// The benchmark has no class, or its class does not permit a part of the spec. A change of
+    /// the class can remove this cause.
+    #[error("{1}")]
+    Class(Code, String),
     /// The matrix is invalid.
     #[error(transparent)]
     Matrix(#[from] MatrixError),
@@ -103,17 +109,18 @@ pub enum Invalid {
 /// Checks a benchmark.
 ///
 /// # Errors
-/// [`Invalid`], with the field.
+/// [`Invalid`], with the field. `class`: the class of the benchmark, or why it has none.
 pub fn validate(
     benchmark: &MuxBenchmark,
-    settings: &Settings,
+    class: Result<Class, Invalid>,
 ) -> Result<ValidatedBenchmark, Invalid> {
+    let class = class?;
     let spec = &benchmark.spec;
     let template = spec.template.clone().unwrap_or_default();
     if let Some(metadata) = &template.metadata
-        && let Some(refused) = settings.refused_key(metadata)
+        && let Some(refused) = class.refused_key(metadata)
     {
-        return Err(Invalid::Template(refused));
+        return Err(Invalid::Class(Code::ClassNotPermitted, refused));
     }
     let matrix = Matrix {
         connections: spec
@@ -146,6 +153,8 @@ pub fn validate(
             .namespace()
             .ok_or(Invalid::Metadata("namespace"))?,
         owner: owner_reference(benchmark).ok_or(Invalid::Metadata("uid"))?,
+        class,
+        class_name: spec.class_name.clone(),
         environments: environments(spec, &matrix),
         protocols: spec.protocols(),
         matrix,
@@ -205,11 +214,11 @@ pub fn protocol_name(protocol: Protocol) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::benchmark::{benchmark, settings};
+    use crate::testing::benchmark::{benchmark, class};
 
     fn udp_rate_of(udp: &str) -> Result<u64, String> {
         let spec = format!("tunnel: {{}}\npaths: [Direct, Network]\n{udp}");
-        let valid = validate(&benchmark(&spec), &settings()).map_err(|error| error.to_string())?;
+        let valid = validate(&benchmark(&spec), Ok(class())).map_err(|error| error.to_string())?;
         Ok(valid.matrix.udp_bits_per_second)
     }
 
@@ -228,7 +237,7 @@ mod tests {
     /// The schema has no defaults, so an object reads back as it was written.
     #[test]
     fn a_spec_without_fields_has_the_default_matrix() {
-        let valid = validate(&benchmark("{}"), &settings()).unwrap();
+        let valid = validate(&benchmark("{}"), Ok(class())).unwrap();
         let matrix = &valid.matrix;
         assert_eq!(matrix.connections, [1, 2, 10]);
         assert_eq!(matrix.one_way_delays_ms, [50, 0]);

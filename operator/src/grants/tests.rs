@@ -134,7 +134,7 @@ fn what_is_kept_of_a_namespace_is_bounded_and_about_tunnels() {
         .push(route);
     let grants = known([about_routes, about_both]);
     {
-        let sources = grants.lock();
+        let sources = grants.0.sources.lock();
         let known: Vec<_> = sources[0].known.iter().flatten().collect();
         let [((_, name), Some(spec))] = known[..] else {
             panic!("{known:?}");

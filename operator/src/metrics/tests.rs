@@ -13,6 +13,7 @@ use crate::observer::ObserverLayer;
 use crate::tunnel_controller::Error;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, SeenPod, Wan};
+use crate::upgrades::plan::Plan;
 
 fn tunnel(name: &str) -> MuxTunnel {
     serde_json::from_value(json!({
@@ -257,6 +258,12 @@ async fn the_documentation_has_every_metric_and_no_other() {
     metrics.tunnels.seen(OFFICE, &seen(status(1, 1)).gateways());
     let _depth = metrics.queue::<MuxTunnel>();
     metrics.judge(store(&[judged("site", "judged")]), conditions_of);
+    let rolls = Plan {
+        total: 3,
+        rolling: 1,
+        ..Plan::default()
+    };
+    metrics.classes.set([("muxtunnel".to_owned(), &rolls)]);
     let failed = async { Err::<Action, _>(Error::Incomplete("UID")) };
     metrics.timed("MuxTunnel", failed).await.unwrap_err();
     let mut client =
@@ -272,6 +279,7 @@ async fn the_documentation_has_every_metric_and_no_other() {
         "muxtunnel_operator_reconcile_errors_total{kind=\"MuxTunnel\",code=\"MT0343\"} 1",
         "muxtunnel_operator_api_request_seconds_count{verb=\"list\",resource=\"pods\",status=\"2xx\"} 1",
         "muxtunnel_operator_leader 1",
+        "muxtunnel_class_objects{class=\"muxtunnel\",state=\"rolling\"} 1",
         "muxtunnel_tunnel_condition{namespace=\"site\",kind=\"MuxTunnel\",name=\"judged\",condition=\"Ready\",code=\"MT0302\"} 0",
         "muxtunnel_tunnel_condition{namespace=\"site\",kind=\"MuxTunnel\",name=\"judged\",condition=\"Available\",code=\"MT0301\"} 1",
     ] {

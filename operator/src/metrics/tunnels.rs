@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muxtunnel_gateway_config::status::{Limit, Status};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -97,13 +97,13 @@ struct Now {
 impl Tunnels {
     /// Keeps only figures of the objects in these caches.
     pub fn follow(&self, caches: Caches) {
-        self.lock().caches.push(caches);
+        self.0.lock().caches.push(caches);
     }
 
     /// Records an observation of the gateways of an object: its kind, namespace and name.
     pub fn seen(&self, [kind, namespace, name]: [&str; 3], gateways: &[Gateway<'_>]) {
         let key = (kind.to_owned(), namespace.to_owned(), name.to_owned());
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         if !known.tunnels.contains_key(&key) && known.tunnels.len() >= known.forgets_at {
             known.forget();
         }
@@ -121,10 +121,6 @@ impl Tunnels {
                 tunnel.take(gateway, status);
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock()
     }
 }
 
@@ -271,7 +267,7 @@ pub(super) struct Page {
 
 impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut known = self.tunnels.lock();
+        let mut known = self.tunnels.0.lock();
         if !self.leadership.is_held() {
             known.tunnels.clear();
         }

@@ -84,20 +84,27 @@ pub struct Built {
     pub withdrawn: Result<Vec<Kept>, grants::NotKnown>,
 }
 
-/// Renders the children of `object`, and the other objects. A configuration that a gateway would
-/// refuse is a fault of the spec, which neither the schema nor the validation found.
-pub(super) fn build_all(
-    object: &ValidatedObject,
-    state: &ValidatedState,
+/// An object and its children.
+pub type Children = (Box<ValidatedObject>, Resources);
+
+/// Renders the children of `object`. A configuration that a gateway would refuse is a fault of the spec,
+/// which neither the schema nor the validation found.
+pub(super) fn build_children(
+    object: Box<ValidatedObject>,
     settings: &Settings,
-) -> (Result<Resources, Hindrance>, Built) {
-    let built = Built {
+) -> Result<Children, Hindrance> {
+    match build(&object, settings) {
+        Ok(resources) => Ok((object, resources)),
+        Err(error) => Err(Hindrance::Invalid(error.to_string())),
+    }
+}
+
+/// Renders the other objects of an object whose children can be applied.
+pub(super) fn build_others(object: &ValidatedObject, state: &ValidatedState) -> Built {
+    Built {
         certificates: Certificates::of(object, state),
         ..build_withdrawals(state)
-    };
-    let resources = build(object, settings);
-    let resources = resources.map_err(|error| Hindrance::Invalid(error.to_string()));
-    (resources, built)
+    }
 }
 
 /// Renders the objects of an object whose spec is not applied.
@@ -114,7 +121,7 @@ pub(super) fn build_withdrawals(state: &ValidatedState) -> Built {
 /// [`BuildError`] if the gateway's check rejects the configuration.
 pub fn build(object: &ValidatedObject, settings: &Settings) -> Result<Resources, BuildError> {
     let mut resources = Resources {
-        probe_jobs: probe::jobs(object, settings),
+        probe_jobs: probe::jobs(object),
         is_held: probe::verdict(object) != probe::Verdict::Passed,
         services: service::all(object),
         ..Resources::default()
@@ -124,11 +131,14 @@ pub fn build(object: &ValidatedObject, settings: &Settings) -> Result<Resources,
             continue;
         };
         let config = config::config(object, end, gateway)?;
-        let deployment = deployment::build(object, end, gateway, &config, settings)?;
+        let mut deployment = deployment::build(object, end, gateway, &config)?;
+        if let Some(kept) = object.upgrade.kept.get(&end) {
+            deployment = deployment::kept(deployment, kept);
+        }
         resources
             .service_accounts
             .push(service_account::build(object, end));
-        let (config_map, dropped) = config_map::build(object, end, &config, settings)?;
+        let (config_map, dropped) = config_map::build(object, end, &config)?;
         resources.config_maps.push(config_map);
         resources.dropped.extend(dropped);
         let policy = settings.network_policy.as_ref();
@@ -176,10 +186,17 @@ fn named(object: &ValidatedObject, name: String, component: &str) -> ObjectMeta 
     ObjectMeta {
         name: Some(name),
         namespace: Some(holder.namespace.clone()),
-        labels: Some(labels::child(holder.kind.name(), &holder.name, component)),
+        labels: Some(labels::versioned(pod_labels(object, component))),
         owner_references: Some(vec![holder.owner.clone()]),
         ..ObjectMeta::default()
     }
+}
+
+/// The labels of the pods of this component. The version is not one of them: an upgrade of the
+/// operator alone must not roll out the pods.
+fn pod_labels(object: &ValidatedObject, component: &str) -> BTreeMap<String, String> {
+    let (kind, name) = object.holder.labelled();
+    labels::child(kind, name, component)
 }
 
 /// The labels that select the pods of `end`.

@@ -13,6 +13,7 @@
 mod credentials;
 mod live;
 mod probes;
+mod upgrade;
 
 pub use credentials::Credentials;
 pub use live::{Live, LiveConfig};
@@ -36,7 +37,10 @@ use super::references::{ServiceName, references};
 use super::rollouts::Refusal;
 use super::sandbox;
 use crate::caches::Endpoints;
+use crate::class::Class;
+use crate::classes::NoClass;
 use crate::clock::Now;
+use crate::upgrades::Choice;
 use crate::{grants, undecoded};
 
 /// The result of the reads.
@@ -44,8 +48,8 @@ use crate::{grants, undecoded};
 pub struct Found {
     /// The results of the successful reads.
     pub named: Dereferenced,
-    /// The reason if a result is missing.
-    pub hindrance: Option<Hindrance>,
+    /// The class of the object, or the reason if a result is missing.
+    pub class: Result<Class, Hindrance>,
     /// The paths of the stale watches.
     pub stale: Vec<String>,
 }
@@ -66,6 +70,8 @@ pub struct Dereferenced {
     pub probes: Vec<SeenProbe>,
     /// The state of the object's gateways.
     pub live: Live,
+    /// The roll-out of the object, and the text of the revision that it is built with.
+    pub upgrade: (Choice, String),
     /// The remembered refusals of the object's ends.
     pub refusals: BTreeMap<End, Refusal>,
     /// The keys and certificates, and the peers of an exit.
@@ -81,6 +87,21 @@ pub(super) fn unapplied(object: &Object) -> Option<Hindrance> {
         return Some(Hindrance::Undecoded(reason.to_owned()));
     }
     object.is_paused().then_some(Hindrance::Paused)
+}
+
+/// The class of the object. `None` if another operator serves the object.
+///
+/// # Errors
+/// Why the object has no class.
+pub(super) async fn class(access: &Access, object: &Object) -> Result<Option<Class>, Hindrance> {
+    access.classes.first_list().await;
+    let namespace = object.namespace().unwrap_or_default();
+    match access.classes.find(&namespace, object.class_name()) {
+        Ok(class) => Ok(Some(class)),
+        Err(NoClass::Foreign) => Ok(None),
+        Err(NoClass::Refused(code, detail)) => Err(Hindrance::Blocked(Problem { code, detail })),
+        Err(NoClass::NotKnown(error)) => Err(DereferenceError::from(error).into()),
+    }
 }
 
 /// The object of a placeholder, as far as this version can decode it. `None` if the object no longer
@@ -102,23 +123,28 @@ pub(super) async fn decodable(
 
 /// Reads the objects that `object` names, each once, and its state. Without a spec to apply, reads
 /// only its state. `now`: the time of the reconciliation.
-pub async fn dereference(access: &Access, object: &Object, holder: &Holder, now: Now) -> Found {
+pub async fn dereference(
+    access: &Access,
+    (object, class): (&Object, Result<Class, Hindrance>),
+    holder: &Holder,
+    now: Now,
+) -> Found {
     let mut named = Dereferenced::default();
-    let read = read(access, object, holder, &mut named, now).await;
+    let class = read(access, (object, class), holder, &mut named, now).await;
     Found {
         named,
-        hindrance: read.err(),
+        class,
         stale: access.watches.stale(&holder.namespace),
     }
 }
 
 async fn read(
     access: &Access,
-    object: &Object,
+    (object, class): (&Object, Result<Class, Hindrance>),
     holder: &Holder,
     named: &mut Dereferenced,
     now: Now,
-) -> Result<(), Hindrance> {
+) -> Result<Class, Hindrance> {
     named.live = live::live(access, holder)?;
     // A peer that is removed loses its carriers even if the spec is not applied.
     let peers = credentials::peers(access, holder).map_err(DereferenceError::from)?;
@@ -126,6 +152,7 @@ async fn read(
     if let Some(hindrance) = unapplied(object) {
         return Err(hindrance);
     }
+    let class = upgrade::chosen(access, (object, class?), named, now);
     credentials::read(access, object, holder, named, now.seconds()).await?;
     let uid = &holder.owner.uid;
     named.refusals = access.memory.rollouts.refusals(uid, now.seconds());
@@ -143,7 +170,7 @@ async fn read(
     let pods = tuned.chain(jobs.open_pods());
     named.sandboxes = sandbox::failures(&access.reader, &holder.namespace, pods).await;
     named.probes = jobs.seen(&access.reader, &named.sandboxes, now).await;
-    Ok(())
+    Ok(class)
 }
 
 fn services(

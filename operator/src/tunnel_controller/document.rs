@@ -4,6 +4,7 @@
 //! A ConfigMap can have documents of other versions, with fields that this version does not know.
 //! Therefore the functions read YAML values, not a `Config`.
 
+use muxtunnel_gateway_config::Cidr;
 use serde_yaml::{Mapping, Value};
 
 /// The mapping in a YAML text.
@@ -48,6 +49,28 @@ pub(super) fn set_items(document: &mut Value, path: &[&str], items: Vec<Value>) 
     } else {
         fields.insert(Value::from(*name), Value::Sequence(items));
     }
+}
+
+/// The peers of an exit.
+pub(super) const PEERS: [&str; 2] = ["security", "peers"];
+/// The networks of an exit's peers.
+pub(super) const NETWORK_PEERS: [&str; 2] = ["network", "peers"];
+/// The networks of one peer in [`NETWORK_PEERS`].
+pub(super) const CIDRS: &str = "CIDRs";
+
+/// The networks of one peer in [`NETWORK_PEERS`].
+pub(super) fn cidrs_of(peer: &Value) -> Vec<Cidr> {
+    let texts = items(peer, &[CIDRS]).iter().filter_map(Value::as_str);
+    texts.filter_map(|text| text.parse().ok()).collect()
+}
+
+/// The addresses that both lists have.
+pub(super) fn lessened(own: &[Cidr], other: &[Cidr]) -> Vec<Cidr> {
+    let within = |cidr: &&Cidr, all: &[Cidr]| all.iter().any(|network| network.has(**cidr));
+    let (kept, narrowed) = (own.iter(), other.iter());
+    let kept = kept.filter(|cidr| within(cidr, other));
+    let narrowed = narrowed.filter(|cidr| within(cidr, own) && !own.contains(cidr));
+    kept.chain(narrowed).copied().collect()
 }
 
 /// The lists of listening ports.

@@ -43,10 +43,6 @@ impl End {
     /// The role of the end's keys.
     #[must_use]
     pub const fn key_role(self) -> KeyRole {
-        match self {
-            Self::Entry => KeyRole::Entry,
-            Self::Exit => KeyRole::Exit,
-            Self::Rendezvous => KeyRole::Rendezvous,
-        }
+        KeyRole::of(self.role())
     }
 }

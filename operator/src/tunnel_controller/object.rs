@@ -17,6 +17,7 @@ use muxtunnel_crds::{KeyStatus, MuxExit, MuxRendezvous, MuxTunnel};
 use super::end::End;
 use crate::apply::owner_reference;
 use crate::undecoded;
+use crate::upgrades::ObjectId;
 pub use spec::Carriers;
 
 /// The kind of an object that gateways serve.
@@ -114,41 +115,22 @@ pub enum Object {
     Rendezvous(Arc<MuxRendezvous>),
 }
 
-impl From<MuxTunnel> for Object {
-    fn from(object: MuxTunnel) -> Self {
-        Self::Tunnel(Arc::new(object))
-    }
-}
+macro_rules! into_object {
+    ($($kind:ident: $type:ident),+) => {
+        $(impl From<$type> for Object {
+            fn from(object: $type) -> Self {
+                Self::$kind(Arc::new(object))
+            }
+        }
 
-impl From<Arc<MuxTunnel>> for Object {
-    fn from(object: Arc<MuxTunnel>) -> Self {
-        Self::Tunnel(object)
-    }
+        impl From<Arc<$type>> for Object {
+            fn from(object: Arc<$type>) -> Self {
+                Self::$kind(object)
+            }
+        })+
+    };
 }
-
-impl From<MuxExit> for Object {
-    fn from(object: MuxExit) -> Self {
-        Self::Exit(Arc::new(object))
-    }
-}
-
-impl From<Arc<MuxExit>> for Object {
-    fn from(object: Arc<MuxExit>) -> Self {
-        Self::Exit(object)
-    }
-}
-
-impl From<MuxRendezvous> for Object {
-    fn from(object: MuxRendezvous) -> Self {
-        Self::Rendezvous(Arc::new(object))
-    }
-}
-
-impl From<Arc<MuxRendezvous>> for Object {
-    fn from(object: Arc<MuxRendezvous>) -> Self {
-        Self::Rendezvous(object)
-    }
-}
+into_object!(Tunnel: MuxTunnel, Exit: MuxExit, Rendezvous: MuxRendezvous);
 
 /// The same expression for the object of each kind.
 macro_rules! of_each {
@@ -226,6 +208,28 @@ impl Object {
     #[must_use]
     pub fn public_keys(&self) -> &[String] {
         of_each!(self, object => object.status.as_ref().map_or(&[], |status| &status.public_keys))
+    }
+
+    /// The name in the roll-out of its class.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        ObjectId {
+            namespace: self.namespace().unwrap_or_default(),
+            kind: self.kind().name().to_owned(),
+            name: self.name_any(),
+        }
+    }
+
+    /// The generation of the spec that the status describes.
+    #[must_use]
+    pub fn observed_generation(&self) -> Option<i64> {
+        of_each!(self, object => object.status.as_ref()?.observed_generation)
+    }
+
+    /// The `className` of the spec.
+    #[must_use]
+    pub fn class_name(&self) -> Option<&str> {
+        of_each!(self, object => object.spec.class_name.as_deref())
     }
 
     /// Whether the operator only writes the status.

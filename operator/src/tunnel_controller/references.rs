@@ -57,6 +57,7 @@ struct Finder<'a> {
 impl Finder<'_> {
     fn tunnel(&mut self, spec: &MuxTunnelSpec) {
         let MuxTunnelSpec {
+            class_name: _,
             paused: _,
             // The addresses of exits are literal, and name no object.
             connect,
@@ -135,6 +136,7 @@ impl Finder<'_> {
 
     fn exit(&mut self, spec: &MuxExitSpec) {
         let MuxExitSpec {
+            class_name: _,
             paused: _,
             // Settings of Deployments and Services in the object's namespace. They can name only
             // Secrets in the same namespace.
@@ -218,6 +220,7 @@ impl Finder<'_> {
 /// A rendezvous dials no target.
 fn of_rendezvous(spec: &MuxRendezvousSpec) {
     let MuxRendezvousSpec {
+        class_name: _,
         paused: _,
         members: _,
         service: _,

@@ -4,10 +4,12 @@
 
 mod adoption;
 mod bench;
+mod classes;
 mod drift;
 mod faults;
 mod grants;
 mod handover;
+mod health;
 mod interruptions;
 mod keys;
 mod kinds;
@@ -23,6 +25,7 @@ mod rollouts;
 mod running;
 mod scale;
 mod skew;
+mod steps;
 mod triggers;
 mod undecoded;
 mod waiting;
@@ -32,7 +35,7 @@ use serde_json::{Value, json};
 use crate::testing::FakeApi;
 use crate::testing::tunnel::{
     ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, NET_A, OPEN, RENDEZVOUS, SMALLEST,
-    object_json, settings, shop_json, tuned,
+    class_json, images, object_json, settings, shop_json, tuned,
 };
 
 /// The name of the children of an end of the tunnel `office`.

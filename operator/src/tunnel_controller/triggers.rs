@@ -17,7 +17,8 @@ use tokio::sync::mpsc;
 
 use super::object::{Kind, Object};
 use super::references;
-use crate::caches::{self, Cache, Caches, Feeds, Group};
+use crate::caches::{self, Cache, Cached, Caches, Feeds, Group};
+use crate::classes::{Change, Classes};
 use crate::controller::api;
 use crate::grants::Grants;
 use crate::watch_clock::WatchClock;
@@ -139,6 +140,33 @@ pub(super) fn granted(grants: &Grants, caches: &Caches) -> Triggers {
         stream::iter(all.collect::<Vec<_>>())
     };
     grants.changes().flat_map(concerned).boxed()
+}
+
+/// The objects that a changed class concerns, or changed labels of a namespace.
+pub(super) fn classed(classes: &Classes, caches: &Caches) -> Triggers {
+    let caches = caches.clone();
+    let concerned = move |change: Change| {
+        let mut all = concerned::<MuxTunnel>(&caches, &change);
+        all.extend(concerned::<MuxExit>(&caches, &change));
+        all.extend(concerned::<MuxRendezvous>(&caches, &change));
+        stream::iter(all)
+    };
+    classes.changes().flat_map(concerned).boxed()
+}
+
+pub(super) fn concerned<K: Cached>(caches: &Caches, change: &Change) -> Vec<Trigger>
+where
+    Object: From<Arc<K>>,
+{
+    let objects = K::of(caches).store().state().into_iter();
+    let concerned = objects.filter(|object| {
+        let namespace = object.namespace().unwrap_or_default();
+        let object = Object::from(object.clone());
+        // The placeholder of an object has no class.
+        change.concerns(&namespace, object.class_name())
+    });
+    let references = concerned.map(|object| ObjectRef::from_obj(object.as_ref()));
+    references.map(Trigger::from).collect()
 }
 
 /// The tunnels with a forward to the Service `name` in the namespace of `object`.

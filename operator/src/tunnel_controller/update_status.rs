@@ -15,12 +15,14 @@ mod foremost;
 mod peers;
 mod progress;
 mod status;
+mod unknown_keys;
 pub mod verdicts;
 
 pub use bottleneck::BottleneckHold;
 pub use counts::CountClock;
 pub use peers::update_peers;
 pub use status::Status;
+pub use unknown_keys::UnknownKeys;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -30,7 +32,6 @@ use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition;
 use serde::Serialize;
-use serde_json::json;
 
 pub use super::error::UpdateStatusError;
 use super::hindrance::Hindrance;
@@ -40,6 +41,7 @@ use crate::caches::{Cached, Cluster};
 use crate::clock::Now;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
+use crate::status_patch::status_patch;
 
 /// The order of conditions in the status.
 const ORDER: [&str; 11] = [
@@ -118,11 +120,7 @@ where
     let namespace = object.namespace().unwrap_or_default();
     // The answer contains the spec, which this version perhaps cannot decode.
     let api: Api<DeserializeGuard<K>> = Api::namespaced(cluster.client.clone(), &namespace);
-    let body = json!({
-        "apiVersion": K::api_version(&()),
-        "kind": K::kind(&()),
-        "status": status,
-    });
+    let body = status_patch::<K>(status);
     let params = PatchParams::apply(MANAGER).force();
     let name = object.name_any();
     match api.patch_status(&name, &params, &Patch::Apply(body)).await {
@@ -135,6 +133,12 @@ where
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// The object `name` of `all`.
+fn named<'a, K: Resource>(all: &'a [K], name: &str) -> Option<&'a K> {
+    all.iter()
+        .find(|one| one.meta().name.as_deref() == Some(name))
 }
 
 /// The status for `outcome`. Pure.

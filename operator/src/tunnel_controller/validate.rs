@@ -27,16 +27,18 @@ mod ssh;
 mod state;
 mod streams;
 mod target;
+mod upgrade;
 
 pub use benchmark::OwningBenchmark;
 pub use carrier::ValidatedCarrier;
 pub use certificates::ValidatedCertificates;
 pub use clients::Clients;
 pub(super) use connect::HEADLESS;
-pub use connect::{Address, ValidatedConnect, ValidatedMeeting};
+pub use connect::{Address, ValidatedConnect};
 pub use findings::{DeniedTarget, Finding, Findings};
 pub(super) use gateways::resources_of;
 pub use gateways::{CarrierPort, ValidatedGateway};
+pub(super) use network::NOBODY;
 pub use network::{NetworkSide, ValidatedNetwork};
 pub use peers::JudgedPeer;
 pub use pods::{ValidatedPods, ValidatedWan};
@@ -48,24 +50,31 @@ pub use services::{ListenPort, ValidatedService};
 pub use ssh::ValidatedSsh;
 pub use state::ValidatedState;
 pub(super) use state::state;
-pub use streams::{Streams, UsersFile, ValidatedForward, ValidatedProxy};
+pub(super) use streams::all_addresses;
+pub use streams::{Streams, UsersFile, ValidatedProxy};
+pub use upgrade::{KeptPods, ValidatedUpgrade};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
-use muxtunnel_gateway_config::Member;
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::{MeetingPlace, Member};
 
 use super::dereference::Dereferenced;
 use super::end::End;
 use super::hindrance::Hindrance;
 use super::holder::Holder;
 use super::object::{Kind, Object};
-use crate::settings::Settings;
+use super::problem::Problem;
+use crate::class::Class;
 
 /// An object that can be built, with all defaults set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidatedObject {
     /// The object as the owner of its children.
     pub holder: Holder,
+    /// The class of the object.
+    pub class: Class,
     /// The gateways of each end that the object has.
     pub gateways: BTreeMap<End, ValidatedGateway>,
     /// The streams between clients and targets.
@@ -77,7 +86,7 @@ pub struct ValidatedObject {
     /// The exits that entries dial, in the order of their use.
     pub connect: Vec<ValidatedConnect>,
     /// Where exits wait for entries instead of a port of their own.
-    pub meetings: Vec<ValidatedMeeting>,
+    pub meetings: Vec<MeetingPlace>,
     /// The members of a rendezvous.
     pub members: Vec<Member>,
     /// The source of the gateways' certificates.
@@ -92,6 +101,8 @@ pub struct ValidatedObject {
     pub findings: Findings,
     /// The MuxBenchmark that created this object as an environment.
     pub benchmark: Option<OwningBenchmark>,
+    /// How the gateways follow a change of the class or of the operator.
+    pub upgrade: ValidatedUpgrade,
 }
 
 impl ValidatedObject {
@@ -162,13 +173,17 @@ impl ValidatedObject {
 pub fn validate(
     object: &Object,
     named: &Dereferenced,
-    settings: &Settings,
+    class: Class,
 ) -> Result<Box<ValidatedObject>, Hindrance> {
     let holder = Holder::of(object)?;
-    if let Some(problem) = problem::problem(object, settings) {
+    if let Some(problem) = problem::problem(object) {
         return Err(Hindrance::Invalid(problem));
     }
-    let valid = valid(object, holder, named, settings);
+    if let Some(detail) = problem::not_permitted(object, &class) {
+        let code = Code::ClassNotPermitted;
+        return Err(Hindrance::Blocked(Problem { code, detail }));
+    }
+    let valid = valid(object, holder, named, class);
     valid.map(Box::new).map_err(Hindrance::Invalid)
 }
 
@@ -176,21 +191,23 @@ fn valid(
     object: &Object,
     holder: Holder,
     named: &Dereferenced,
-    settings: &Settings,
+    class: Class,
 ) -> Result<ValidatedObject, String> {
     let (streams, findings) = streams::resolved(object, &holder.namespace, named)?;
     let carrier = ValidatedCarrier::of(&object.carrier());
-    let certificates = ValidatedCertificates::of(object, &holder, settings);
-    let peers = peers::judged(&named.credentials, object, &holder.namespace);
+    let certificates = ValidatedCertificates::of(object, &holder, class.trust_domain());
+    let exit = object.exit().map(|exit| &exit.spec);
+    let peers = peers::judged(exit, named, &holder.namespace);
     let security = security::Source {
         object,
         holder: &holder,
+        class: &class,
         certificates: &certificates,
         credentials: &named.credentials,
     };
     let gateways = gateways::of(&security, &named.live)?;
-    let pods = ValidatedPods::of(object, named, &gateways, settings);
-    Ok(ValidatedObject {
+    let pods = ValidatedPods::of(object, named, &gateways, &class);
+    let mut valid = ValidatedObject {
         services: services::of(object, &holder, &gateways)?,
         connect: connect::of(object, &holder, &carrier)?,
         meetings: connect::meetings(object)?,
@@ -198,6 +215,7 @@ fn valid(
         network: ValidatedNetwork::of(object, carrier.protocol, &peers)?,
         benchmark: OwningBenchmark::of(object),
         holder,
+        class,
         gateways,
         streams,
         carrier,
@@ -205,5 +223,20 @@ fn valid(
         peers,
         pods,
         findings,
-    })
+        upgrade: ValidatedUpgrade::default(),
+    };
+    valid.upgrade = ValidatedUpgrade::of(&valid, named);
+    Ok(valid)
+}
+
+/// What `read` reads from each item of the list `field`, or the problem of an item with its index.
+fn each<T, U, E: Display>(
+    field: &str,
+    asked: &[T],
+    read: impl Fn(&T) -> Result<U, E>,
+) -> Result<Vec<U>, String> {
+    let numbered = asked.iter().enumerate();
+    let all = numbered
+        .map(|(index, item)| read(item).map_err(|problem| format!("{field}[{index}]: {problem}")));
+    all.collect()
 }

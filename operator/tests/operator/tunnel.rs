@@ -27,6 +27,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{KeyOrigin, KeyStatus};
+use muxtunnel_operator::class::Class;
 use muxtunnel_operator::settings::Settings;
 use muxtunnel_operator::tunnel_controller::build::{Resources, build};
 use muxtunnel_operator::tunnel_controller::dereference::{Credentials, Dereferenced};
@@ -39,8 +40,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::fixtures::tunnel::{
-    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, OPEN, RENDEZVOUS, SMALLEST, object_json,
-    settings, shop_json, tuned,
+    ELSEWHERE, ENTRY_KEY, EXIT, EXIT_KEY, FAR, MANAGED, OPEN, RENDEZVOUS, SMALLEST, class,
+    class_with, object_json, settings, shop_json, tuned,
 };
 
 /// The key of a second exit in another cluster.
@@ -87,7 +88,7 @@ fn shop() -> Dereferenced {
 fn keys() -> Credentials {
     let own = KeyStatus {
         secret_name: "office-key-1".to_owned(),
-        generation: 1,
+        generation: Some(1),
         public_key: None,
         origin: KeyOrigin::Found,
     };
@@ -101,15 +102,15 @@ fn keys() -> Credentials {
     }
 }
 
-fn valid_with(spec: &str, named: &Dereferenced, settings: &Settings) -> ValidatedObject {
-    match validate(&object(spec), named, settings) {
+fn valid_with(spec: &str, named: &Dereferenced, class: Class) -> ValidatedObject {
+    match validate(&object(spec), named, class) {
         Ok(valid) => *valid,
         Err(hindrance) => panic!("{hindrance:?}"),
     }
 }
 
 fn valid(spec: &str) -> ValidatedObject {
-    valid_with(spec, &shop(), &settings())
+    valid_with(spec, &shop(), class())
 }
 
 fn built(spec: &str) -> Resources {
@@ -118,16 +119,17 @@ fn built(spec: &str) -> Resources {
 
 /// The sentence with which an invalid object is refused.
 fn refusal(spec: &str) -> String {
-    refusal_with(spec, &settings())
+    refusal_with(spec, class())
 }
 
-fn refusal_with(spec: &str, settings: &Settings) -> String {
-    let valid = match validate(&object(spec), &shop(), settings) {
+fn refusal_with(spec: &str, class: Class) -> String {
+    let valid = match validate(&object(spec), &shop(), class) {
         Err(Hindrance::Invalid(problem)) => return problem,
+        Err(Hindrance::Blocked(problem)) => return problem.detail,
         valid => valid.unwrap(),
     };
     // The gateway's own check of its configuration.
-    match build(&valid, settings) {
+    match build(&valid, &settings()) {
         Err(error) => error.to_string(),
         Ok(_) => panic!("accepted: {spec}"),
     }

@@ -94,7 +94,7 @@ fn operator(ready: i32) -> Deployment {
             "replicas": 2,
             "selector": {},
             "template": {"spec": {"containers": [
-                {"name": "operator", "args": ["run", "--gateway-image=g:1", "--netem-image=n:1"]},
+                {"name": "operator", "args": ["run", "--gateway-image=g:1", "--wan-image=n:1"]},
             ]}},
         },
         "status": {"readyReplicas": ready, "conditions": [

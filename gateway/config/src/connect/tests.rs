@@ -124,3 +124,39 @@ fn identities_of_exits_are_reloaded_and_their_addresses_are_not() {
         "the identities of far are in force"
     );
 }
+
+#[test]
+fn https_is_outside_of_the_carriers_own_security() {
+    let with = |security: &str, exit: &str, path: &str| {
+        let text = format!(
+            "role: Entry\nsecurity: {security}\nconnect: [{{name: far, {exit}, webSocket: {{scheme: HTTPS}}}}]\n{path}"
+        );
+        Config::from_yaml(&text).map_err(|error| error.to_string())
+    };
+    let (none, address) = ("{mode: None}", "address: 'far:443'");
+    let path = "transport: WebSocket\nwebSocket: {path: /a}\n";
+    let config = with(none, address, path).unwrap();
+    let written = config.to_yaml().unwrap();
+    assert_eq!(Config::from_yaml(&written).unwrap(), config);
+    let certificates = "{mode: Certificates, certificate: /c, key: /k, ca: /a}";
+    let named = "address: 'far:443', certificateNames: [a]";
+    for (security, exit, path, problem) in [
+        (
+            certificates,
+            named,
+            path,
+            "TLS runs outside of the WebSocket",
+        ),
+        (none, address, "", "HTTPS needs webSocket.path"),
+        (
+            none,
+            "address: 'unix:/run/far'",
+            path,
+            "HTTPS needs address: HOST:PORT",
+        ),
+    ] {
+        let error = with(security, exit, path).unwrap_err();
+        let named = error.contains("connect[0].webSocket.scheme");
+        assert!(named && error.contains(problem), "{error}");
+    }
+}

@@ -1,11 +1,13 @@
 //! The fields of a rule for targets, in the file and in the operator's resources.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::{HostPattern, Ports, Rule, parse_host, parse_network, parse_peer};
 use crate::target::unix_path_problem;
 
 /// A rule for targets: exactly one of `host` and `cidr`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schemars",
@@ -24,7 +26,6 @@ use crate::target::unix_path_problem;
 #[serde(rename_all = "camelCase")]
 pub struct RuleFields {
     /// A DNS name, or `*.DOMAIN` for every name below a domain, or `*` for every name and address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "schemars",
         schemars(
@@ -34,7 +35,6 @@ pub struct RuleFields {
     )]
     pub host: Option<String>,
     /// A network, such as 10.0.0.0/8 or 2001:db8::/32.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "schemars",
         schemars(
@@ -44,11 +44,9 @@ pub struct RuleFields {
     )]
     pub cidr: Option<String>,
     /// The TCP port. Default: every port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 65535)))]
     pub port: Option<u16>,
     /// The last port of a range that begins with `port`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 65535)))]
     pub end_port: Option<u16>,
 }
@@ -103,20 +101,15 @@ impl From<&Rule> for RuleFields {
 }
 
 /// The form of a rule in the file.
+#[skip_serializing_none]
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Fields {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     host: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     cidr: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     unix: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     end_port: Option<u16>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     peer: Option<String>,
 }
 

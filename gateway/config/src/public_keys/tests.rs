@@ -463,3 +463,32 @@ fn a_file_of_peers_has_a_peer_on_each_line() {
     let many = format!("{}\n", entry(1)).repeat(PEERS_MAX + 1);
     assert!(parse_peers(&many).unwrap_err().contains("more than 256"));
 }
+
+#[test]
+fn the_limits_of_a_peer_are_within_their_bounds_and_those_of_one_identity() {
+    let with = |limits: &str| {
+        let key = entry(1);
+        Config::from_yaml(&format!(
+            "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k], peersFile: /p, \
+             peers: [{{name: a, publicKeys: [{key}], limits: {{{limits}}}}}]}}\n"
+        ))
+    };
+    let config = with("streams: 5, opensPerSecond: 2, bitsPerSecond: 1M, carriers: 64").unwrap();
+    let written = config.to_yaml().unwrap();
+    assert_eq!(Config::from_yaml(&written).unwrap(), config);
+    let of = |identity: &str| config.security.limits_of(Some(identity));
+    assert_eq!((of("a").streams, of("a").carriers), (Some(5), Some(64)));
+    for other in [&*entry(1), "b", "ssh:SHA256:x"] {
+        assert!(of(other).is_empty(), "{other}");
+    }
+    for (limits, field) in [
+        ("streams: 0", "streams: must be from 1 to 1000000"),
+        ("opensPerSecond: 1000001", "opensPerSecond: must be from 1"),
+        ("bitsPerSecond: 10k", "bitsPerSecond: 10k is out of range"),
+        ("carriers: 65", "carriers: must be from 1 to 64"),
+    ] {
+        let error = with(limits).unwrap_err().to_string();
+        let expected = format!("security.peers[0].limits.{field}");
+        assert!(error.contains(&expected), "{error}");
+    }
+}

@@ -7,27 +7,17 @@ use serde::Deserialize;
 
 use super::{Certificates, Security};
 use crate::peers::{Listed, Peer};
+use crate::text::named;
 use crate::{GatewayKeyError, PublicKeys, ServerTls, Ssh, SshAlgorithms};
 
-#[derive(Deserialize, Clone, Copy)]
-enum Mode {
-    None,
-    PublicKeys,
-    Certificates,
-    ServerTls,
-    #[serde(rename = "SSH")]
-    Ssh,
-}
-
-impl Mode {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::None => "None",
-            Self::PublicKeys => "PublicKeys",
-            Self::Certificates => "Certificates",
-            Self::ServerTls => "ServerTls",
-            Self::Ssh => "SSH",
-        }
+named! {
+    #[derive(Clone, Copy)]
+    enum Mode {
+        None = "None",
+        PublicKeys = "PublicKeys",
+        Certificates = "Certificates",
+        ServerTls = "ServerTls",
+        Ssh = "SSH",
     }
 }
 
@@ -58,7 +48,7 @@ impl TryFrom<Fields> for Security {
 
     fn try_from(mut fields: Fields) -> Result<Self, String> {
         let mode = fields.mode;
-        let missing = |name: &str| format!("missing field `{name}` of mode {}", mode.name());
+        let missing = |name: &str| format!("missing field `{name}` of mode {}", mode.as_str());
         let security = match mode {
             Mode::None => Self::None {},
             Mode::PublicKeys => Self::PublicKeys(PublicKeys {
@@ -104,7 +94,7 @@ impl TryFrom<Fields> for Security {
             }),
         };
         match fields.left() {
-            Some(name) => Err(format!("`{name}` is not a field of mode {}", mode.name())),
+            Some(name) => Err(format!("`{name}` is not a field of mode {}", mode.as_str())),
             None => Ok(security),
         }
     }

@@ -38,9 +38,9 @@ use verify::{PeerVerifier, Root};
 
 #[cfg(test)]
 pub(crate) use keys::tests::{rotating, with_a_forger};
-pub(crate) use keys::{KeyTls, Presented};
+pub(crate) use keys::{Chosen, KeyTls, Presented};
 pub(crate) use reset_secret::ResetSecret;
-pub(crate) use server::ServerTls;
+pub(crate) use server::{ServerTls, to_proxy};
 
 /// The ALPN name of HTTP/1.1, with which WebSocket begins.
 const WEB_SOCKET_ALPN: &[u8] = b"http/1.1";
@@ -283,6 +283,7 @@ impl Tls {
             identity: identity.map_err(invalid)?,
             not_after: not_after(certificate),
             chain,
+            presented: None,
             shown: None,
         })
     }

@@ -82,6 +82,15 @@ impl Address {
         }
     }
 
+    /// The same exit or rendezvous by its name, whatever address the name has by then.
+    pub(crate) fn by_name(&self) -> Self {
+        Self {
+            ip: None,
+            is_one_of_several: false,
+            ..self.clone()
+        }
+    }
+
     /// `host:port`, `unix:/path`, or the label of a command.
     pub(crate) fn name(&self) -> &str {
         &self.name

@@ -2,7 +2,8 @@
 //! the proxy applies only if the configuration has `webSocket`. With transport Auto, only the
 //! WebSocket carriers use the proxy.
 //!
-//! `https_proxy` or `HTTPS_PROXY` applies to carriers over TLS, and `http_proxy` to other carriers.
+//! `https_proxy` or `HTTPS_PROXY` applies to carriers over TLS, and to an entry with an exit whose
+//! WebSocket scheme is HTTPS. `http_proxy` applies to other carriers.
 //! `all_proxy` or `ALL_PROXY` applies to carriers for which neither of their variables is set.
 //! `HTTP_PROXY` is ignored, because a client of a CGI program could set it by a header. `no_proxy`
 //! or `NO_PROXY` lists exits that are dialled directly: `*`, networks, names including their
@@ -14,7 +15,9 @@ use std::net::IpAddr;
 use anyhow::Context;
 use ipnet::IpNet;
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Config, Connect, Proxy, ProxyServer, Security, UNIX_PREFIX};
+use muxtunnel_gateway_config::{
+    Config, Connect, Proxy, ProxyServer, Security, UNIX_PREFIX, WebSocketScheme,
+};
 
 /// Returns the proxy for the carriers of `config`. `variable` reads an environment variable.
 ///
@@ -27,13 +30,19 @@ pub(super) fn proxy(
     if config.web_socket.is_none() {
         return Ok(None);
     }
-    let names: &[&str] = match config.security {
+    let mut schemes = config
+        .connect
+        .iter()
+        .filter_map(|exit| exit.web_socket.as_ref());
+    let is_https = match config.security {
         Security::None {} | Security::PublicKeys(_) | Security::Ssh(_) => {
-            &["http_proxy", "all_proxy", "ALL_PROXY"]
+            schemes.any(|own| own.scheme == WebSocketScheme::Https)
         }
-        Security::Certificates(_) | Security::ServerTls(_) => {
-            &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]
-        }
+        Security::Certificates(_) | Security::ServerTls(_) => true,
+    };
+    let names: &[&str] = match is_https {
+        false => &["http_proxy", "all_proxy", "ALL_PROXY"],
+        true => &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
     };
     let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
     let Some((name, value)) = names.iter().find_map(|name| Some((name, set(name)?))) else {
@@ -103,6 +112,8 @@ fn bare(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_gateway_config::ConnectWebSocket;
+
     use super::*;
 
     fn config(security: &str, web_socket: bool, proxy: &str) -> Config {
@@ -145,6 +156,12 @@ mod tests {
         assert_eq!(found(&plain, &all).unwrap(), "http://plain:1");
         assert_eq!(found(&plain, &all[1..]).unwrap(), "socks5h://all:3");
         assert_eq!(found(&config(TLS, true, ""), &all).unwrap(), "http://tls:2");
+        let mut https = plain.clone();
+        https.connect[0].web_socket = Some(ConnectWebSocket {
+            host: None,
+            scheme: WebSocketScheme::Https,
+        });
+        assert_eq!(found(&https, &all).unwrap(), "http://tls:2");
         assert_eq!(found(&plain, &[("http_proxy", "")]), None);
         assert_eq!(found(&config(NONE, false, ""), &all), None);
         assert_eq!(found(&config(TLS, false, ""), &all), None);

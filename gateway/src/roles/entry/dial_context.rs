@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::status::CarrierTransport;
-use muxtunnel_gateway_config::{Connect, Protocol, WebSocket};
+use muxtunnel_gateway_config::{Connect, ConnectWebSocket, Protocol, WebSocket, WebSocketScheme};
 use muxtunnel_proto::patience;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -120,6 +120,8 @@ impl DialContext {
         let exit = self.exits.at(address.exit());
         let web_socket = exit.and_then(|exit| exit.web_socket.as_ref());
         let authority = web_socket.and_then(|web_socket| web_socket.host.as_deref());
+        let is_https = |own: &&ConnectWebSocket| own.scheme == WebSocketScheme::Https;
+        let https = web_socket.filter(is_https);
         To {
             exit: exit.map_or("", |exit| &exit.name),
             // The host of a rendezvous is not that of the exit.
@@ -131,6 +133,7 @@ impl DialContext {
                 Some(_) => address.name(),
                 None => "localhost",
             }),
+            proxy: https.map(|_| authority.map_or(address.host(), host_of)),
         }
     }
 
@@ -190,6 +193,16 @@ impl DialContext {
         let step = (Step::Proof, exit.name());
         self.egress.waits.within(step, least, prove).await
     }
+}
+
+/// The host of a Host header.
+fn host_of(authority: &str) -> &str {
+    let end = match authority.strip_prefix('[') {
+        Some(_) => authority.find(']').map(|end| end + 1),
+        None => authority.rfind(':'),
+    };
+    let host = &authority[..end.unwrap_or(authority.len())];
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// Connects to `exit`, or to the exit at the rendezvous, and verifies the exit's identity. Returns

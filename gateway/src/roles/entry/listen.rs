@@ -159,7 +159,7 @@ impl Entry {
 /// The targets of a port, or the protocol in which its clients name theirs.
 fn target_of(port: &config::Listener) -> String {
     if port.targets.is_empty() {
-        return port.protocol.map_or("", ProxyListen::name).to_owned();
+        return port.protocol.map_or("", ProxyListen::as_str).to_owned();
     }
     let targets: Vec<_> = port.targets.iter().map(ToString::to_string).collect();
     targets.join(", ")

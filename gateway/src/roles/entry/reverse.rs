@@ -308,7 +308,7 @@ impl Entry {
             match dial::dial(&url, authorizer).await {
                 Ok(dialled) => {
                     return Ok(Dialled {
-                        admission: Some(admission),
+                        admission,
                         url: Some(url),
                         ..dialled
                     });

@@ -22,11 +22,13 @@ use crate::io::key_refusal::KeyRefusal;
 use crate::net::egress::Address;
 use crate::roles::entry::pause;
 use crate::roles::rendezvous::leaf::{Place, ticket};
+use crate::roles::worker::{Phase, wait_for};
 
 /// A registration that lasted this long resets the number of failures to 0.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Keeps the exit registered at `places`. Never returns.
+/// Keeps the exit registered at `places`, until the exit accepts no further sessions. Then ends the
+/// registrations, so that visitors reach other exits with this key. Never returns.
 pub(super) async fn keep(exit: &Rc<Exit>, places: &[MeetingPlace]) {
     let worker = &exit.worker;
     if worker.index > 0 {
@@ -35,7 +37,12 @@ pub(super) async fn keep(exit: &Rc<Exit>, places: &[MeetingPlace]) {
     }
     let registered = Cell::new(0);
     let keep = |place| keep_at(exit, place, &registered);
-    join_all(places.iter().map(keep)).await;
+    tokio::select! {
+        biased;
+        () = wait_for(worker.phase.clone(), Phase::Closed) => {}
+        _ = join_all(places.iter().map(keep)) => {}
+    }
+    std::future::pending().await
 }
 
 /// Keeps the exit registered at one place. `registered` is the number of places where the exit is
@@ -62,9 +69,10 @@ async fn keep_at(exit: &Rc<Exit>, configured: &MeetingPlace, registered: &Cell<u
 
 /// The exit accepts carriers while it is registered at a place.
 fn report(exit: &Exit, registered: &Cell<usize>) {
-    let listens = registered.get() > 0 && !exit.is_closed();
     let worker = &exit.worker;
-    worker.telemetry.set_listening(worker.index, listens);
+    worker
+        .telemetry
+        .set_listening(worker.index, registered.get() > 0);
 }
 
 /// Registers, and then dials for visitors. Sets `since` after a successful registration.
@@ -92,7 +100,7 @@ async fn register(
                 let attend = attend(Rc::clone(exit), configured.clone(), ticket, permit);
                 drop(tokio::task::spawn_local(attend));
             }
-            Err(_) => exit.too_many(),
+            Err(too_many) => exit.too_many(None, &too_many),
         }
     }
 }

@@ -179,8 +179,8 @@ impl Reverse {
         tracing::info!(listen = %address, peer = %asker.session.peer(), "Listening for an entry");
         let listener = Rc::new(Listener {
             peer,
-            // At the exit, the listen address is the name of the forward. There are no limits here:
-            // the entry has the configuration and the limits of the forward.
+            // At the exit, the listen address is the name of the forward, which has no limits here:
+            // the entry has the limits of the forward, and the exit only those of the peer.
             forward: self
                 .telemetry
                 .forwards

@@ -1,5 +1,8 @@
 //! Registrations, visits and tickets, which all workers of a rendezvous share.
 
+mod registrations;
+mod visits;
+
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -16,6 +19,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, permits_max};
 use crate::base::telemetry::RendezvousStatus;
 use crate::io::transport::Proof;
+use registrations::{Registration, Registrations};
+pub(super) use visits::Ended;
+use visits::Visits;
 
 /// Maximum number of queued tickets of one exit.
 const INVITATIONS_MAX: usize = 64;
@@ -33,28 +39,12 @@ pub(crate) struct Meeting {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The latest registration of each exit, by the exit's identity.
-    registered: BTreeMap<String, Registration>,
-    /// Number of registrations since the start.
-    last: u64,
+    registrations: Registrations,
     /// The valid tickets: at most one of each visit that waits.
     tickets: BTreeMap<Ticket, Expected>,
-    /// Number of visits, including visits that wait.
-    visits: usize,
-    /// Number of visits that wait.
-    waiting: usize,
+    visits: Visits,
     /// Number of visits that were joined since the start.
     met: u64,
-}
-
-/// A registered exit.
-#[derive(Debug)]
-struct Registration {
-    number: u64,
-    proof: Proof,
-    invitations: mpsc::Sender<Ticket>,
-    /// The round trip to the exit.
-    round_trip: Duration,
 }
 
 /// Where the connection with a ticket goes.
@@ -88,12 +78,12 @@ impl Drop for Issued {
 /// A visit in progress. Dropping the value ends the visit.
 pub(super) struct Visit {
     meeting: Arc<Meeting>,
+    number: u64,
     /// The identity of the visited exit.
     pub(super) exit: String,
     registration: u64,
     /// The round trip to the exit.
     pub(super) round_trip: Duration,
-    is_joined: bool,
 }
 
 /// Why a visit was refused.
@@ -104,7 +94,12 @@ pub(super) enum VisitRefused {
          the exit's log contains `Registered`"
     )]
     Nobody,
-    #[error("the rendezvous is at its limit of visits: raise limits.carriers of the rendezvous")]
+    #[error("the gateway is no longer in members")]
+    NoMember,
+    #[error(
+        "the rendezvous is at its limit of visits, and no other member has more visits to give up: raise \
+         limits.carriers of the rendezvous"
+    )]
     TooMany,
     #[error(
         "{INVITATIONS_MAX} earlier visits wait until the rendezvous can send them to the exit: check the network to the exit, and the exit's log"
@@ -116,6 +111,7 @@ impl VisitRefused {
     pub(super) const fn code(self) -> Code {
         match self {
             Self::Nobody | Self::NotComing => Code::MeetingRefused,
+            Self::NoMember => Code::KeyUnknown,
             Self::TooMany => Code::TooManyCarriers,
         }
     }
@@ -123,6 +119,7 @@ impl VisitRefused {
     pub(super) const fn reason(self) -> Reason {
         match self {
             Self::Nobody | Self::NotComing => Reason::HostUnreachable,
+            Self::NoMember => Reason::NotAllowed,
             Self::TooMany => Reason::General,
         }
     }
@@ -130,10 +127,7 @@ impl VisitRefused {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        let mut state = self.meeting.state();
-        state.visits -= 1;
-        state.waiting -= usize::from(!self.is_joined);
-        drop(state);
+        self.meeting.state().visits.remove(self.number);
         self.meeting.left.notify_waiters();
     }
 }
@@ -153,9 +147,7 @@ impl Visit {
         let (issued, sent) = {
             let mut state = self.meeting.state();
             let issued = self.issue(&mut state);
-            let registration = state.registered.get(&self.exit);
-            let registration = registration.filter(|one| one.number == self.registration);
-            let sent = match registration {
+            let sent = match state.registrations.get(&self.exit, self.registration) {
                 Some(one) => one.invitations.try_send(issued.ticket),
                 None => Err(mpsc::error::TrySendError::Closed(issued.ticket)),
             };
@@ -183,12 +175,19 @@ impl Visit {
         }
     }
 
+    /// Records whether the exit connected with its ticket. Later visits prefer exits that did.
+    pub(super) fn exit_came(&self, came: bool) {
+        let mut state = self.meeting.state();
+        if let Some(one) = state.registrations.get(&self.exit, self.registration) {
+            one.has_missed = !came;
+        }
+    }
+
     /// Counts the visit as joined.
-    pub(super) fn joined(&mut self) {
+    pub(super) fn joined(&self) {
         let mut state = self.meeting.state();
         state.met += 1;
-        state.waiting -= 1;
-        self.is_joined = true;
+        state.visits.joined(self.number);
     }
 }
 
@@ -202,7 +201,7 @@ impl Meeting {
         })
     }
 
-    /// Registers the exit that has proved `proof`, which receives all invitations from now on.
+    /// Registers the exit that has proved `proof`, in addition to other exits with this identity.
     /// `round_trip` is the round trip to the exit. Returns the number of the registration and the
     /// receiver of the tickets. Returns `None` if the proof is no longer `good`.
     pub(super) fn register(
@@ -217,78 +216,70 @@ impl Meeting {
         if !good(proof) {
             return None;
         }
-        state.last += 1;
-        let number = state.last;
-        let registration = Registration {
-            number,
-            proof: proof.clone(),
-            invitations: sender,
-            round_trip,
-        };
-        // The insert drops the sender of the previous registration, so that exit receives the end
-        // of its invitations.
-        let before = state
-            .registered
-            .insert(proof.identity.clone(), registration);
-        if let Some(before) = before {
-            state.forget(before.number);
+        let registration = Registration::new(proof.clone(), sender, round_trip);
+        let (number, ended) = state.registrations.add(registration);
+        if let Some(ended) = ended {
+            state.forget(ended);
         }
         Some((number, receiver))
     }
 
-    /// Removes the registration, if it is still the latest registration of the exit.
+    /// Removes the registration, if it has not ended yet.
     pub(super) fn unregister(&self, identity: &str, number: u64) {
         let mut state = self.state();
-        let latest = state.registered.get(identity);
-        if latest.is_some_and(|latest| latest.number == number) {
-            state.registered.remove(identity);
+        if state.registrations.remove(identity, number) {
             state.forget(number);
         }
     }
 
-    /// Ends the registrations whose proof is no longer `good`. Joined connections continue. Returns
-    /// the identities of the exits.
+    /// Ends the registrations and the visits of members whose proof is no longer `good`. Returns the
+    /// identities of the exits whose registrations ended.
     pub(super) fn verify_again(&self, good: impl Fn(&Proof) -> bool) -> Vec<String> {
         let mut state = self.state();
-        let ended = state.registered.iter().filter(|(_, one)| !good(&one.proof));
-        let ended: Vec<_> = ended.map(|(identity, _)| identity.clone()).collect();
-        for identity in &ended {
-            // Removing a registration drops the sender, so the exit receives the end of its
-            // invitations.
-            if let Some(one) = state.registered.remove(identity) {
-                state.forget(one.number);
-            }
-        }
-        ended
+        state.visits.verify_again(&good);
+        let ended = state.registrations.verify_again(&good);
+        let identities = ended.into_iter().map(|(identity, number)| {
+            state.forget(number);
+            identity
+        });
+        identities.collect()
     }
 
-    /// Begins a visit to the first registered exit of `exits`.
+    /// Begins a visit to the first registered exit of `exits`. The second value tells why the
+    /// rendezvous ends the visit. At the limit, the member with the most visits gives up one.
     ///
     /// # Errors
     /// [`VisitRefused`].
     pub(super) fn visit(
         self: &Arc<Self>,
+        visitor: &Proof,
         exits: &[String],
         limit: usize,
-    ) -> Result<Visit, VisitRefused> {
-        let mut state = self.state();
-        if state.visits >= limit {
-            return Err(VisitRefused::TooMany);
+        good: impl Fn(&Proof) -> bool,
+    ) -> Result<(Visit, oneshot::Receiver<Ended>), VisitRefused> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        // Within the lock, so that a later change of the members finds this visit.
+        if !good(visitor) {
+            return Err(VisitRefused::NoMember);
         }
-        let found = exits.iter().find_map(|exit| {
-            let one = state.registered.get(exit)?;
-            Some((exit.clone(), one.number, one.round_trip))
-        });
-        let (exit, registration, round_trip) = found.ok_or(VisitRefused::Nobody)?;
-        state.visits += 1;
-        state.waiting += 1;
-        Ok(Visit {
+        let visits = |registration| state.visits.of_registration(registration);
+        let mut exits = exits.iter();
+        let exit = exits.find(|exit| state.registrations.has(exit));
+        let found = exit.and_then(|exit| state.registrations.choose(exit, visitor, visits));
+        let found = found.ok_or(VisitRefused::Nobody)?;
+        let members = [visitor, &found.proof].map(Clone::clone);
+        let begun = state.visits.begin(members, found.number, limit);
+        let (number, end) = begun.ok_or(VisitRefused::TooMany)?;
+        let visit = Visit {
             meeting: Arc::clone(self),
-            exit,
-            registration,
-            round_trip,
-            is_joined: false,
-        })
+            number,
+            exit: found.proof.identity.clone(),
+            registration: found.number,
+            round_trip: found.round_trip,
+        };
+        found.take(visitor);
+        Ok((visit, end))
     }
 
     /// Passes a connection to the visit that waits for `ticket`, which is then no longer valid.
@@ -302,7 +293,7 @@ impl Meeting {
     pub(super) async fn is_empty(&self) {
         loop {
             let left = self.left.notified();
-            if self.state().visits == 0 {
+            if self.state().visits.is_empty() {
                 return;
             }
             left.await;
@@ -335,11 +326,12 @@ impl State {
 impl RendezvousStatus for Meeting {
     fn status(&self) -> Rendezvous {
         let state = self.state();
+        let waiting = state.visits.waiting() as u64;
         Rendezvous {
-            registered: state.registered.keys().cloned().collect(),
+            registered: state.registrations.identities(),
             strangers: self.limiter.taken() as u64,
-            waiting: state.waiting as u64,
-            meeting: (state.visits - state.waiting) as u64,
+            waiting,
+            meeting: state.visits.len() as u64 - waiting,
             met: state.met,
             bytes: self.bytes.load(Relaxed),
         }
@@ -347,80 +339,4 @@ impl RendezvousStatus for Meeting {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-
-    use super::*;
-
-    fn registered() -> (Arc<Meeting>, u64, mpsc::Receiver<Ticket>) {
-        let meeting = Meeting::new();
-        let proof = Proof::of("db".to_owned());
-        let (number, tickets) = meeting.register(&proof, Duration::ZERO, |_| true).unwrap();
-        (meeting, number, tickets)
-    }
-
-    fn arrived() -> Arrived {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Arrived {
-            tcp: TcpStream::connect(listener.local_addr().unwrap()).unwrap(),
-            peer: String::new(),
-        }
-    }
-
-    #[test]
-    fn a_ticket_is_valid_once_and_no_longer_than_its_visit_and_its_registration() {
-        let (meeting, number, mut tickets) = registered();
-        let visit = meeting.visit(&["db".to_owned()], 1).unwrap();
-        assert_eq!(
-            meeting.visit(&["db".to_owned()], 1).err(),
-            Some(VisitRefused::TooMany)
-        );
-        let mut own = visit.admit();
-        assert!(!meeting.arrive(&[0; 16], arrived()), "a guess");
-        assert!(meeting.arrive(&own.ticket, arrived()));
-        assert!(!meeting.arrive(&own.ticket, arrived()), "a second time");
-        assert!(own.arrived.try_recv().is_ok());
-        let invited = visit.invite().unwrap();
-        let ticket = tickets.try_recv().unwrap();
-        assert!(ticket == invited.ticket && ticket != own.ticket);
-        drop(invited);
-        assert!(!meeting.arrive(&ticket, arrived()), "the visitor has gone");
-        let mut invited = visit.invite().unwrap();
-        meeting.unregister("db", number + 1);
-        assert_eq!(
-            invited.arrived.try_recv().err(),
-            Some(oneshot::error::TryRecvError::Empty)
-        );
-        meeting.unregister("db", number);
-        assert!(!meeting.arrive(&invited.ticket, arrived()), "no exit");
-        assert_eq!(visit.invite().err(), Some(VisitRefused::Nobody));
-        drop((own, invited, visit));
-        let state = meeting.state();
-        assert_eq!(
-            (state.visits, state.waiting, state.tickets.len()),
-            (0, 0, 0)
-        );
-    }
-
-    #[test]
-    fn a_registration_ends_with_its_proof_or_by_a_later_one() {
-        let (meeting, _, mut tickets) = registered();
-        let proof = Proof::of("db".to_owned());
-        assert!(
-            meeting
-                .register(&proof, Duration::ZERO, |_| false)
-                .is_none()
-        );
-        assert_eq!(tickets.try_recv(), Err(mpsc::error::TryRecvError::Empty));
-        let (_, later) = meeting.register(&proof, Duration::ZERO, |_| true).unwrap();
-        let closed = Err(mpsc::error::TryRecvError::Disconnected);
-        assert_eq!(tickets.try_recv(), closed);
-        assert!(meeting.verify_again(|_| true).is_empty());
-        assert_eq!(meeting.verify_again(|_| false), ["db"]);
-        assert!({ later }.try_recv() == closed && meeting.status().registered.is_empty());
-        assert_eq!(
-            meeting.visit(&["db".to_owned()], 1).err(),
-            Some(VisitRefused::Nobody)
-        );
-    }
-}
+mod tests;

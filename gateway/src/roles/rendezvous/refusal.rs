@@ -5,7 +5,7 @@ use muxtunnel_proto::Reason;
 use muxtunnel_proto::rendezvous::Word;
 
 use super::MEET_MAX;
-use super::meeting::VisitRefused;
+use super::meeting::{Ended, VisitRefused};
 use super::wire::write;
 use crate::base::handshake_limiter::has_gone;
 use crate::io::key_refusal::KeyRefusal;
@@ -64,6 +64,18 @@ impl Missed {
             code: refused.code(),
             reason: refused.reason(),
             problem: refused.to_string(),
+        }
+    }
+
+    pub(super) fn by(ended: &Ended) -> Self {
+        let reason = match ended {
+            Ended::NoMember(_) => Reason::NotAllowed,
+            Ended::Share => Reason::General,
+        };
+        Self {
+            code: ended.code(),
+            reason,
+            problem: ended.to_string(),
         }
     }
 }

@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 
 use crate::base::closing::Reason as Closing;
+use crate::base::forward::Admission;
 use crate::base::memory_budget::MemoryBudget;
 use crate::base::path::PathInfo;
 use crate::base::telemetry::Telemetry;
@@ -128,7 +129,7 @@ pub(crate) fn leads_to(address: SocketAddr) -> Dialler {
             Ok(Dialled {
                 socket: Box::new(LocalSocket::from(tcp)),
                 address: address.into(),
-                admission: None,
+                admission: Admission::default(),
                 url: None,
             })
         })
@@ -431,7 +432,7 @@ async fn a_panic_of_a_stream_ends_its_session_and_leaves_no_open_stream(protocol
             Ok(Dialled {
                 socket: Box::new(Faulty(LocalSocket::from(tcp))),
                 address: address.into(),
-                admission: None,
+                admission: Admission::default(),
                 url: None,
             })
         })

@@ -21,7 +21,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::{JoinHandle, LocalSet};
 
 use super::*;
-use crate::base::forward::Forwards;
+use crate::base::forward::{Admission, Forwards};
 use crate::base::memory_budget::MemoryBudget;
 use crate::ingress::listener::answer::Answer;
 use crate::io::duplex::Duplex;
@@ -343,7 +343,7 @@ fn target() -> Local {
     Local::Target {
         target: "tcp://x:1".to_owned(),
         address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
-        admission: None,
+        admission: Admission::default(),
     }
 }
 
@@ -606,7 +606,7 @@ async fn a_panic_ends_its_session_and_nothing_else() {
             local: Local::Target {
                 target: "tcp://x:1".to_owned(),
                 address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
-                admission: None,
+                admission: Admission::default(),
             },
             early: Vec::new(),
         };

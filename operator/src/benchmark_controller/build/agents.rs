@@ -8,10 +8,8 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{
-    PodSecurityContext, PodSpec, PodTemplateSpec, SeccompProfile, Service, ServicePort,
-    ServiceSpec, Volume,
+    PodSpec, PodTemplateSpec, Service, ServicePort, ServiceSpec, Volume,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::BenchmarkContainerName;
@@ -21,19 +19,17 @@ use super::template;
 use crate::benchmark_controller::names::{self, Agent, agent_selector, environment_labels};
 use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
+use crate::labels::having;
 use crate::muxbench;
-use crate::settings::Settings;
+use crate::pods;
 use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
 
 /// Grace period of an agent, which has nothing to drain.
 const GRACE_SECONDS: i64 = 5;
-/// User and group of the images.
-const USER: i64 = 65532;
 
 /// The Deployment of one agent. `gateway`: the pod template of the gateways at the agent's end.
 #[must_use]
 pub fn deployment(
-    settings: &Settings,
     benchmark: &ValidatedBenchmark,
     environment: &Environment,
     agent: Agent,
@@ -43,7 +39,7 @@ pub fn deployment(
     let labels = environment_labels(&benchmark.name, agent.component(), index);
     let mut spec = PodSpec {
         containers: vec![muxbench::agent(
-            settings,
+            &benchmark.class,
             benchmark.resources(BenchmarkContainerName::Agent),
         )],
         termination_grace_period_seconds: Some(GRACE_SECONDS),
@@ -51,10 +47,20 @@ pub fn deployment(
         tolerations: gateway.tolerations.clone(),
         affinity: gateway.affinity.clone(),
         priority_class_name: gateway.priority_class_name.clone(),
+        runtime_class_name: gateway.runtime_class_name.clone(),
+        scheduler_name: gateway.scheduler_name.clone(),
+        dns_policy: gateway.dns_policy.clone(),
+        dns_config: gateway.dns_config.clone(),
+        host_aliases: gateway.host_aliases.clone(),
         image_pull_secrets: gateway.image_pull_secrets.clone(),
         ..pod(benchmark)
     };
-    template::place(&mut spec, benchmark);
+    // The class is in the template of the gateway.
+    let mut asked = benchmark.template.spec.clone().unwrap_or_default();
+    if !asked.image_pull_secrets.is_empty() {
+        asked.image_pull_secrets = benchmark.class.pull_secrets(asked.image_pull_secrets);
+    }
+    template::place(&mut spec, asked);
     if agent.path == Path::Direct {
         like_a_gateway(&mut spec, gateway);
     }
@@ -75,10 +81,7 @@ pub fn deployment(
                 type_: Some("Recreate".to_owned()),
                 rolling_update: None,
             }),
-            selector: LabelSelector {
-                match_labels: Some(selector),
-                match_expressions: None,
-            },
+            selector: having(selector),
             template: PodTemplateSpec {
                 metadata: Some(template::metadata(benchmark, labels)),
                 spec: Some(spec),
@@ -124,16 +127,7 @@ pub fn pod(benchmark: &ValidatedBenchmark) -> PodSpec {
     PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(USER),
-            run_as_group: Some(USER),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(pods::pod_security()),
         volumes: Some(vec![muxbench::token_volume(names::token(
             &benchmark.name,
             &benchmark.owner.uid,

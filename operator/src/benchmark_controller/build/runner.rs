@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapVolumeSource, LocalObjectReference, PodSpec, PodTemplateSpec, Secret,
-    Volume, VolumeMount,
+    Volume,
 };
 use kube::api::ObjectMeta;
 use muxtunnel_crds::BenchmarkContainerName;
@@ -19,7 +19,7 @@ use crate::benchmark_controller::names::{self, KIND, RUNNER};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 use crate::labels;
 use crate::muxbench::{TOKEN_FILE, container};
-use crate::settings::Settings;
+use crate::pods;
 
 /// Key of the token in its Secret.
 const TOKEN_KEY: &str = "token";
@@ -59,7 +59,7 @@ pub fn secret(benchmark: &ValidatedBenchmark, token: &str) -> Secret {
 /// The Job. The Job runs one pod once, because a second pod would not know the measurements of the
 /// first pod.
 #[must_use]
-pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
+pub fn job(benchmark: &ValidatedBenchmark) -> Job {
     let mut args = vec!["run".to_owned()];
     args.extend(benchmark.matrix.to_args());
     args.push(format!("--token-file={TOKEN_FILE}"));
@@ -68,23 +68,23 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
         "--operator-hash-file={OPERATOR_DIRECTORY}/{HASH_KEY}"
     ));
     let resources = benchmark.resources(BenchmarkContainerName::Runner);
-    let mut container = container(settings, RUNNER, args, resources);
+    let mut container = container(&benchmark.class, RUNNER, args, resources);
     container
         .volume_mounts
         .get_or_insert_default()
-        .push(VolumeMount {
-            name: OPERATOR_VOLUME.to_owned(),
-            mount_path: OPERATOR_DIRECTORY.to_owned(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        });
+        .push(pods::read_only(OPERATOR_VOLUME, OPERATOR_DIRECTORY));
     let mut pod = PodSpec {
         restart_policy: Some("Never".to_owned()),
         containers: vec![container],
-        image_pull_secrets: pull_secrets(benchmark),
         ..pod(benchmark)
     };
-    template::place(&mut pod, benchmark);
+    let mut asked = benchmark.template.clone();
+    let own = asked.spec.get_or_insert_default();
+    if own.image_pull_secrets.is_empty() {
+        own.image_pull_secrets = pull_secrets(benchmark);
+    }
+    let asked = benchmark.class.common(&asked).spec;
+    template::place(&mut pod, asked.unwrap_or_default());
     pod.volumes.get_or_insert_default().push(Volume {
         name: OPERATOR_VOLUME.to_owned(),
         config_map: Some(ConfigMapVolumeSource {
@@ -109,7 +109,7 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
 }
 
 /// The Secrets for images of both ends, because the runner belongs to no end.
-fn pull_secrets(benchmark: &ValidatedBenchmark) -> Option<Vec<LocalObjectReference>> {
+fn pull_secrets(benchmark: &ValidatedBenchmark) -> Vec<LocalObjectReference> {
     let ends = [&benchmark.entry, &benchmark.exit].into_iter().flatten();
     let templates = ends.filter_map(|end| end.template.as_ref()?.spec.as_ref());
     let mut secrets = Vec::new();
@@ -118,7 +118,7 @@ fn pull_secrets(benchmark: &ValidatedBenchmark) -> Option<Vec<LocalObjectReferen
             secrets.push(secret.clone());
         }
     }
-    (!secrets.is_empty()).then_some(secrets)
+    secrets
 }
 
 fn metadata(benchmark: &ValidatedBenchmark, name: String) -> ObjectMeta {

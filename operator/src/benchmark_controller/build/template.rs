@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::api::ObjectMeta;
+use muxtunnel_crds::{BenchmarkContainerName, TemplateSpec};
 
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 
 /// The metadata of a pod with the labels `own`, which take precedence.
 #[must_use]
 pub fn metadata(benchmark: &ValidatedBenchmark, own: BTreeMap<String, String>) -> ObjectMeta {
-    let asked = benchmark.template.metadata.clone().unwrap_or_default();
+    let asked = benchmark.class.common(&benchmark.template);
+    let asked = asked.metadata.unwrap_or_default();
     let mut labels = asked.labels;
     labels.extend(own);
     ObjectMeta {
@@ -20,11 +22,8 @@ pub fn metadata(benchmark: &ValidatedBenchmark, own: BTreeMap<String, String>) -
     }
 }
 
-/// Replaces the fields of `pod` that the template has.
-pub fn place(pod: &mut PodSpec, benchmark: &ValidatedBenchmark) {
-    let Some(asked) = benchmark.template.spec.clone() else {
-        return;
-    };
+/// Replaces the fields of `pod` that the template `asked` has.
+pub fn place(pod: &mut PodSpec, asked: TemplateSpec<BenchmarkContainerName>) {
     let selector = (!asked.node_selector.is_empty()).then_some(asked.node_selector);
     replace(&mut pod.node_selector, selector);
     replace(&mut pod.tolerations, some(asked.tolerations));

@@ -3,8 +3,8 @@
 
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
-    Carrier, ExitCarrier, Forward, MuxTunnel, MuxTunnelSpec, Network, NetworkEnd, Protocol,
-    Security, ServiceRef, Target, Transport, Tuning, WanEmulation,
+    Carrier, ExitCarrier, Forward, MuxTunnel, MuxTunnelSpec, Network, NetworkEnd, NetworkSettings,
+    Protocol, Security, ServiceRef, Target, Transport, Tuning, WanEmulation,
 };
 
 use super::metadata::owned;
@@ -37,6 +37,7 @@ pub fn tunnel(
     let can = protocol.can();
     let transport = asked.transport.filter(|_| protocol == Protocol::Native);
     let spec = MuxTunnelSpec {
+        class_name: benchmark.class_name.clone(),
         entry: benchmark.entry.clone(),
         exit: benchmark.exit.clone(),
         forwards: vec![
@@ -100,11 +101,7 @@ pub fn network(
     tunnel.spec.network = Some(Box::new(Network {
         entry,
         exit,
-        mtu: None,
-        queues: None,
-        dns: None,
-        allow: Vec::new(),
-        deny: Vec::new(),
+        settings: NetworkSettings::default(),
     }));
     tunnel
 }

@@ -4,19 +4,17 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use muxtunnel_contract::secrets;
-use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectRendezvous, ConnectWebSocket,
-    Drain, Forward, LISTEN_RULES_MAX, ListenRule, MeetingPlace, Peer, Policy, Ports, ProxyListener,
-    PublicKeys, ReverseForward, Rule, Security, SshAlgorithms, SshListener, Target, WebSocket,
+    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, Drain, ListenRule, Peer, Policy,
+    Ports, ProxyListener, PublicKeys, Rule, Security, SshListener, WebSocket,
 };
 
 use super::sizing::sizing;
 use super::{BuildError, End, network};
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{
-    JudgedPeer, UsersFile, ValidatedConnect, ValidatedForward, ValidatedGateway, ValidatedMeeting,
-    ValidatedObject, ValidatedProxy, ValidatedSecurity, ValidatedSsh,
+    Address, JudgedPeer, UsersFile, ValidatedConnect, ValidatedGateway, ValidatedObject,
+    ValidatedProxy, ValidatedSecurity, ValidatedSsh, all_addresses,
 };
 
 /// Mount point of the files with users.
@@ -58,7 +56,7 @@ pub(super) fn config(
         listen: port.map(|_| all_addresses(CARRIER_PORT)),
         trusted_proxies: port.map_or(Vec::new(), |port| port.trusted_proxies.clone()),
         rendezvous: match end {
-            End::Exit => object.meetings.iter().map(meeting).collect(),
+            End::Exit => object.meetings.clone(),
             End::Entry | End::Rendezvous => Vec::new(),
         },
         members: object.members.clone(),
@@ -66,8 +64,8 @@ pub(super) fn config(
         network: (object.network.as_ref()).map(|asked| network::config(asked, end)),
         admin: Some(all_addresses(ADMIN_PORT)),
         admin_hosts: Vec::new(),
-        forwards: streams.forwards.iter().map(forward).collect(),
-        reverse_forwards: streams.reverse_forwards.iter().map(reverse).collect(),
+        forwards: streams.forwards,
+        reverse_forwards: streams.reverse_forwards,
         proxies: streams.proxies.iter().map(proxy).collect(),
         allow: policy.allow,
         deny: policy.deny,
@@ -96,19 +94,13 @@ pub(super) fn config(
     Ok(config)
 }
 
-/// All addresses of the pod in both families. If the kernel has no IPv6, the gateway listens on the
-/// IPv4 addresses.
-fn all_addresses(port: u16) -> String {
-    format!("[::]:{port}")
-}
-
 fn file(key: &str) -> PathBuf {
     PathBuf::from(KEYS_FOLDER).join(key)
 }
 
 fn security(object: &ValidatedObject, end: End, security: &ValidatedSecurity) -> Security {
-    let accepted = object.peers.iter().filter_map(JudgedPeer::accepted);
-    let peers: Vec<_> = accepted.filter(|_| end == End::Exit).cloned().collect();
+    let served = object.peers.iter().filter_map(JudgedPeer::served);
+    let peers: Vec<_> = served.filter(|_| end == End::Exit).cloned().collect();
     match security {
         ValidatedSecurity::None => Security::None {},
         ValidatedSecurity::Certificates { names, .. } => Security::Certificates(Certificates {
@@ -168,28 +160,12 @@ fn one_exit(exit: &ValidatedConnect, security: &ValidatedSecurity) -> Connect {
         name: exit.name.clone(),
         // A greater order is out of bounds, too.
         order: exit.order.try_into().unwrap_or(u8::MAX),
-        address: match exit.meeting {
-            Some(_) => None,
-            None => Some(exit.address.to_string()),
-        },
-        rendezvous: exit.meeting.as_ref().map(|place| ConnectRendezvous {
-            address: place.address.to_string(),
-            public_keys: place.public_keys.clone(),
-        }),
+        address: exit.address.as_ref().map(Address::to_string),
+        rendezvous: exit.rendezvous.clone(),
         command: Vec::new(),
         public_keys: exit.public_keys.clone(),
         certificate_names,
-        web_socket: exit.web_socket_host.as_ref().map(|host| ConnectWebSocket {
-            host: Some(host.clone()),
-        }),
-    }
-}
-
-fn meeting(place: &ValidatedMeeting) -> MeetingPlace {
-    MeetingPlace {
-        name: place.name.clone(),
-        address: place.address.to_string(),
-        public_keys: place.public_keys.clone(),
+        web_socket: exit.web_socket.clone(),
     }
 }
 
@@ -200,55 +176,15 @@ fn ssh(asked: &ValidatedSsh) -> SshListener {
         host_keys: asked.host_keys.iter().map(file).collect(),
         authorized_keys: asked.authorized_keys.as_ref().map(file),
         trusted_user_ca_keys: asked.trusted_user_ca_keys.as_ref().map(file),
-        algorithms: match asked.algorithms {
-            crds::SshAlgorithms::Default => SshAlgorithms::Default,
-            crds::SshAlgorithms::Compatible => SshAlgorithms::Compatible,
-        },
-    }
-}
-
-fn forward(forward: &ValidatedForward) -> Forward {
-    Forward {
-        name: forward.name.clone(),
-        listen: all_addresses(forward.port),
-        targets: forward.targets.iter().map(target).collect(),
-        proxy_protocol: forward.proxy_protocol,
-        priority: forward.priority,
-        limits: forward.limits,
-    }
-}
-
-fn reverse(forward: &ValidatedForward) -> ReverseForward {
-    ReverseForward {
-        name: forward.name.clone(),
-        listen: all_addresses(forward.port),
-        targets: forward.targets.iter().map(target).collect(),
-        priority: forward.priority,
-        limits: forward.limits,
+        algorithms: asked.algorithms,
     }
 }
 
 fn proxy(proxy: &ValidatedProxy) -> ProxyListener {
     let users = proxy.users.as_ref();
     ProxyListener {
-        name: proxy.name.clone(),
-        protocol: proxy.protocol,
-        listen: all_addresses(proxy.port),
-        fallback_targets: proxy.fallback_targets.iter().map(target).collect(),
         users_file: users.map(|users| format!("{USERS_FOLDER}/{}", users_path(users))),
-        user: None,
-        password_file: None,
-        accept_proxy_protocol: proxy.proxy_protocol.accept,
-        send_proxy_protocol: None,
-        priority: proxy.priority,
-        limits: proxy.limits,
-    }
-}
-
-fn target((host, port): &(String, u16)) -> Target {
-    Target::Tcp {
-        host: host.clone(),
-        port: *port,
+        ..proxy.listener.clone()
     }
 }
 
@@ -271,15 +207,14 @@ fn allow_listen(object: &ValidatedObject, security: &ValidatedSecurity) -> Vec<L
         (ValidatedSecurity::None, _) => None,
         (_, Kind::Tunnel) => Some(secrets::ENTRY_NAME),
         (_, Kind::Exit | Kind::Rendezvous) => {
-            // A younger peer takes no place of an older one.
             let rules = object.peers.iter().flat_map(|peer| {
-                let name = peer.accepted().and_then(|own| own.name.as_deref());
-                let asked = &peer.object.spec.reverse_ports;
+                let name = peer.served().and_then(|own| own.name.as_deref());
+                let asked = &peer.reverse_ports;
                 let asked = ports().filter(|port| name.is_some() && asked.contains(&port.name));
                 let rules = asked.map(|port| rule(port.port, name));
                 rules.collect::<Vec<_>>()
             });
-            return rules.take(LISTEN_RULES_MAX).collect();
+            return rules.collect();
         }
     };
     ports().map(|port| rule(port.port, named)).collect()
@@ -301,11 +236,11 @@ fn policy(object: &ValidatedObject, end: End) -> Policy {
         End::Exit => {
             let mut policy = own.clone();
             let proxies = object.streams.proxies.iter();
-            let fallbacks = proxies.flat_map(|proxy| &proxy.fallback_targets);
+            let fallbacks = proxies.flat_map(|proxy| &proxy.listener.fallback_targets);
             let forwards = object.streams.forwards.iter();
             let targets = forwards.flat_map(|forward| &forward.targets);
             for target in targets.chain(fallbacks) {
-                let rule = Rule::of_target(&self::target(target));
+                let rule = Rule::of_target(target);
                 if !policy.allow.contains(&rule) {
                     policy.allow.push(rule);
                 }

@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_gateway_config::{Config, ConfigError, config_hash};
 
 use super::{BuildError, End, metadata, reduce};
-use crate::settings::Settings;
 use crate::tunnel_controller::config_file;
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{JudgedPeer, ValidatedObject};
@@ -26,8 +25,13 @@ fn rendered<T>(text: Result<T, ConfigError>, end: End) -> Result<T, BuildError> 
 }
 
 /// The key of the document `config` of an end.
-pub(super) fn key(config: &Config, end: End, settings: &Settings) -> Result<String, BuildError> {
-    rendered(config_file::key(&settings.gateway_image, config), end)
+pub(super) fn key(
+    object: &ValidatedObject,
+    end: End,
+    config: &Config,
+) -> Result<String, BuildError> {
+    let image = &object.class.images.gateway;
+    rendered(config_file::key(image, config), end)
 }
 
 /// Renders `config`, and the earlier configurations that pods mount, each without what `config` does
@@ -36,12 +40,8 @@ pub(super) fn build(
     object: &ValidatedObject,
     end: End,
     config: &Config,
-    settings: &Settings,
 ) -> Result<(ConfigMap, Vec<String>), BuildError> {
-    let (own, text) = (
-        key(config, end, settings)?,
-        rendered(config.to_yaml(), end)?,
-    );
+    let (own, text) = (key(object, end, config)?, rendered(config.to_yaml(), end)?);
     let mut bytes = text.len();
     if bytes > BYTES_MAX {
         let problem = format!(
@@ -51,14 +51,21 @@ pub(super) fn build(
         return rendered(Err(ConfigError::Field { field, problem }), end);
     }
     let mut data = BTreeMap::from([(own.clone(), text)]);
+    let is_exit = object.kind() == Kind::Exit;
+    if is_exit {
+        let ports = object.listen_ports(end);
+        let ports: BTreeMap<_, _> = ports.map(|port| (&port.name, port.port)).collect();
+        let text = serde_yaml::to_string(&ports).unwrap_or_default();
+        bytes += text.len();
+        data.insert(config_file::REVERSE_PORTS.to_owned(), text);
+    }
     let peers = object.peers.iter().filter_map(JudgedPeer::of_any_mode);
     let peers: Vec<_> = peers.collect();
-    let is_exit = object.kind() == Kind::Exit;
     let (mut count, mut dropped) = (0, Vec::new());
     let kept = object.rollout(end).into_iter();
     let kept = kept.flat_map(|rollout| &rollout.kept);
     for (key, text) in kept.filter(|(key, _)| *key != own) {
-        let is_for_image = config_file::is_for_image(key, &settings.gateway_image);
+        let is_for_image = config_file::is_for_image(key, &object.class.images.gateway);
         let earlier = earlier(text, config).filter(|_| is_for_image);
         // What returns to the spec returns to the pods, so the whole document stays.
         let whole = earlier.is_none().then_some(text);

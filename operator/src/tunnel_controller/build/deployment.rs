@@ -8,12 +8,10 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, HTTPGetAction, NodeSelectorRequirement, NodeSelectorTerm,
-    PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ResourceRequirements, SeccompProfile, Sysctl, TopologySpreadConstraint, VolumeMount,
-    WeightedPodAffinityTerm,
+    Affinity, Container, ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
+    PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements, Sysctl,
+    TopologySpreadConstraint, VolumeMount, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
 use muxtunnel_crds::{ContainerName, Template};
@@ -22,20 +20,21 @@ use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 use super::service::carrier_port_names;
 use super::volumes::{CONFIG_FOLDER, mounted};
 use super::{BuildError, End, config_map, metadata, network, selector, wan};
+use crate::labels::having;
 use crate::muxbench;
-use crate::pods;
-use crate::settings::Settings;
+use crate::pods::{self, UID};
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
-use crate::tunnel_controller::validate::{SSH, ValidatedGateway, ValidatedObject, resources_of};
+use crate::tunnel_controller::validate::{
+    KeptPods, SSH, ValidatedGateway, ValidatedObject, ValidatedUpgrade, resources_of,
+};
+use crate::upgrades;
 
 /// Number of old ReplicaSets without pods that are kept. The operator itself returns only to
 /// ReplicaSets with pods. The operator's cache contains all ReplicaSets.
 const REVISIONS: i32 = 2;
 /// Name of the gateway's container.
 pub(super) const CONTAINER: &str = "gateway";
-/// User and group of the images. Nodes have no account with this ID.
-pub(super) const UID: i64 = 65532;
 /// Program of the gateways' image.
 pub(super) const COMMAND: &str = "/usr/local/bin/muxgate";
 /// Seconds by which a pod's grace period exceeds its gateway's drain time. In this time, the
@@ -51,24 +50,20 @@ pub(super) fn build(
     end: End,
     gateway: &ValidatedGateway,
     config: &Config,
-    settings: &Settings,
 ) -> Result<Deployment, BuildError> {
-    let key = config_map::key(config, end, settings)?;
+    let key = config_map::key(object, end, config)?;
     let mut own_metadata = metadata(object, end);
     let asked = gateway.template.metadata.clone().unwrap_or_default();
     let annotations = asked.annotations;
     let mut pod_labels = asked.labels;
-    pod_labels.extend(own_metadata.labels.clone().into_iter().flatten());
-    own_metadata.annotations = avoided(object, end).map(|rollout| {
-        let text = rollouts::avoided_text(rollout);
-        [(rollouts::AVOIDED_NODES.to_owned(), text)].into()
-    });
+    pod_labels.extend(super::pod_labels(object, end.component()));
+    own_metadata.annotations = Some(own_annotations(object, end));
     Ok(Deployment {
         metadata: own_metadata,
         spec: Some(DeploymentSpec {
             replicas: replicas(object, end, gateway),
             revision_history_limit: Some(REVISIONS),
-            selector: selected(selector(object, end)),
+            selector: having(selector(object, end)),
             // The old pods serve until new pods are ready.
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".to_owned()),
@@ -83,12 +78,36 @@ pub(super) fn build(
                     annotations: (!annotations.is_empty()).then_some(annotations),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(object, end, gateway, (settings, key))),
+                spec: Some(pod(object, end, gateway, key)),
             },
             ..DeploymentSpec::default()
         }),
         status: None,
     })
+}
+
+/// The state of the end's roll-out, which outlasts this process.
+fn own_annotations(object: &ValidatedObject, end: End) -> BTreeMap<String, String> {
+    let ValidatedUpgrade { revision, turn, .. } = &object.upgrade;
+    let avoided = avoided(object, end).map(rollouts::avoided_text);
+    let annotations = [
+        (upgrades::REVISION, Some(revision.clone())),
+        (upgrades::TURN, turn.map(|turn| turn.as_str().to_owned())),
+        (rollouts::AVOIDED_NODES, avoided),
+    ];
+    let annotations = annotations.into_iter();
+    let annotations = annotations.filter_map(|(key, text)| Some((key.to_owned(), text?)));
+    annotations.collect()
+}
+
+/// The Deployment that replaces `deployment` while its pods stay as they are.
+pub(super) fn kept(mut deployment: Deployment, kept: &KeptPods) -> Deployment {
+    if let Some(spec) = &mut deployment.spec {
+        spec.template = kept.template.clone();
+    }
+    let annotations = deployment.metadata.annotations.get_or_insert_default();
+    annotations.insert(upgrades::REVISION.to_owned(), kept.revision.clone());
+    deployment
 }
 
 /// Returns `None` if other clients set the number. A Deployment that was stopped gets the least
@@ -152,24 +171,20 @@ fn away_from(nodes: &BTreeSet<String>, own: Option<Affinity>) -> Affinity {
     affinity
 }
 
-fn pod(
-    object: &ValidatedObject,
-    end: End,
-    gateway: &ValidatedGateway,
-    (settings, key): (&Settings, String),
-) -> PodSpec {
+fn pod(object: &ValidatedObject, end: End, gateway: &ValidatedGateway, key: String) -> PodSpec {
     let own_labels = selector(object, end);
     let mounted = mounted(object, end, gateway, key);
     let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted.into_iter().unzip();
-    let reads_secrets = !object.secrets(end).is_empty();
     volumes.extend(object.pods.wan.as_ref().map(|_| wan::volume()));
     let token = object.benchmark.as_ref();
     let token = token.and_then(|benchmark| benchmark.agents_token.clone());
     let resources = resources_of(&gateway.template, ContainerName::Gateway);
-    let agent = token.as_ref().map(|_| muxbench::agent(settings, resources));
+    let agent = token
+        .as_ref()
+        .map(|_| muxbench::agent(&object.class, resources));
     volumes.extend(token.map(muxbench::token_volume));
-    let gateway_container = container(object, gateway, settings, mounts);
-    let init_containers = init_containers(object, end, gateway, settings);
+    let gateway_container = container(object, gateway, mounts);
+    let init_containers = init_containers(object, end, gateway);
     let template = gateway.template.spec.clone().unwrap_or_default();
     let mut placed = placed(&gateway.template);
     if let Some(rollout) = avoided(object, end) {
@@ -182,7 +197,10 @@ fn pod(
         termination_grace_period_seconds: Some(
             i64::from(gateway.drain_seconds) + LAST_WORDS_SECONDS,
         ),
-        security_context: Some(pod_security(object.pods.sysctls(), reads_secrets)),
+        security_context: Some(pod_security(
+            object.pods.sysctls(),
+            object.network.as_ref().map(|_| UID),
+        )),
         init_containers: some(&init_containers),
         containers: [gateway_container].into_iter().chain(agent).collect(),
         volumes: Some(volumes),
@@ -201,7 +219,6 @@ fn init_containers(
     object: &ValidatedObject,
     end: End,
     gateway: &ValidatedGateway,
-    settings: &Settings,
 ) -> Vec<Container> {
     let with_resources = |(name, container)| Container {
         resources: Some(helper_resources(
@@ -213,10 +230,10 @@ fn init_containers(
         ..container
     };
     let network = object.network.as_ref();
-    let network = network.map(|asked| network::container(asked, end, settings));
+    let network = network.map(|asked| network::container(asked, end, &object.class));
     let network = network.map(|container| (ContainerName::Network, container));
     let wan = object.pods.wan.as_ref();
-    let wan = wan.map(|asked| (ContainerName::Wan, wan::container(asked, settings)));
+    let wan = wan.map(|asked| (ContainerName::Wan, wan::container(asked, object, end)));
     let containers = network.into_iter().chain(wan);
     containers.map(with_resources).collect()
 }
@@ -265,7 +282,7 @@ fn apart(own: Option<Affinity>, labels: &BTreeMap<String, String>) -> Affinity {
             weight,
             pod_affinity_term: PodAffinityTerm {
                 topology_key: key.to_owned(),
-                label_selector: Some(selected(labels.clone())),
+                label_selector: Some(having(labels.clone())),
                 ..PodAffinityTerm::default()
             },
         };
@@ -286,16 +303,9 @@ fn spread(labels: BTreeMap<String, String>) -> TopologySpreadConstraint {
         max_skew: 1,
         topology_key: HOST.to_owned(),
         when_unsatisfiable: "ScheduleAnyway".to_owned(),
-        label_selector: Some(selected(labels)),
+        label_selector: Some(having(labels)),
         match_label_keys: Some(vec!["pod-template-hash".to_owned()]),
         ..TopologySpreadConstraint::default()
-    }
-}
-
-fn selected(labels: BTreeMap<String, String>) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some(labels),
-        match_expressions: None,
     }
 }
 
@@ -303,52 +313,41 @@ fn some<T: Clone>(items: &[T]) -> Option<Vec<T>> {
     (!items.is_empty()).then(|| items.to_vec())
 }
 
+/// `user`: `None` for the user of the image, which the cluster may replace.
 pub(super) fn pod_security(
     sysctls: BTreeMap<String, String>,
-    reads_secrets: bool,
+    user: Option<i64>,
 ) -> PodSecurityContext {
     PodSecurityContext {
-        fs_group: reads_secrets.then_some(UID),
-        run_as_non_root: Some(true),
-        run_as_user: Some(UID),
-        run_as_group: Some(UID),
-        seccomp_profile: Some(seccomp()),
+        run_as_user: user,
         sysctls: Some(
             sysctls
                 .into_iter()
                 .map(|(name, value)| Sysctl { name, value })
                 .collect(),
         ),
-        ..PodSecurityContext::default()
-    }
-}
-
-fn seccomp() -> SeccompProfile {
-    SeccompProfile {
-        type_: "RuntimeDefault".to_owned(),
-        localhost_profile: None,
+        ..pods::pod_security()
     }
 }
 
 fn container(
     object: &ValidatedObject,
     gateway: &ValidatedGateway,
-    settings: &Settings,
     mounts: Vec<VolumeMount>,
 ) -> Container {
-    let mut ports = vec![port("admin", ADMIN_PORT)];
+    let mut ports = vec![pods::port("admin", ADMIN_PORT)];
     if gateway.carrier_port.is_some() {
         let names = carrier_port_names(&object.carrier).iter();
         ports.extend(names.map(|(name, protocol)| ContainerPort {
             protocol: Some((*protocol).to_owned()),
-            ..port(name, CARRIER_PORT)
+            ..pods::port(name, CARRIER_PORT)
         }));
     }
-    ports.extend(gateway.ssh.as_ref().map(|ssh| port(SSH, ssh.port)));
+    ports.extend(gateway.ssh.as_ref().map(|ssh| pods::port(SSH, ssh.port)));
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(settings.gateway_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(object.class.images.gateway.clone()),
+        image_pull_policy: Some(object.class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
         args: Some(vec![
             "run".to_owned(),
@@ -356,8 +355,8 @@ fn container(
             format!("{CONFIG_FOLDER}/{FILE}"),
         ]),
         ports: Some(ports),
-        readiness_probe: Some(probe("/readyz", 1, 3)),
-        liveness_probe: Some(probe("/healthz", 10, 6)),
+        readiness_probe: Some(pods::probe("/readyz", ADMIN_PORT, (1, 2), Some(3))),
+        liveness_probe: Some(pods::probe("/healthz", ADMIN_PORT, (10, 2), Some(6))),
         // The default is small requests and no limits. A CPU limit throttles the data path. A memory
         // limit has to fit the memory of the sessions, which only the user can estimate.
         resources: Some(pods::resources(
@@ -368,28 +367,5 @@ fn container(
         security_context: Some(pods::unprivileged()),
         volume_mounts: Some(mounts),
         ..Container::default()
-    }
-}
-
-fn port(name: &str, number: u16) -> ContainerPort {
-    ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: i32::from(number),
-        protocol: Some("TCP".to_owned()),
-        ..ContainerPort::default()
-    }
-}
-
-fn probe(path: &str, period_seconds: i32, failure_threshold: i32) -> Probe {
-    Probe {
-        http_get: Some(HTTPGetAction {
-            path: Some(path.to_owned()),
-            port: IntOrString::Int(i32::from(ADMIN_PORT)),
-            ..HTTPGetAction::default()
-        }),
-        period_seconds: Some(period_seconds),
-        timeout_seconds: Some(2),
-        failure_threshold: Some(failure_threshold),
-        ..Probe::default()
     }
 }

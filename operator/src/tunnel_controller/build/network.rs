@@ -3,16 +3,14 @@
 //! and MKNOD (for the TUN driver's node). Of the pod's other containers, only the container for WAN
 //! emulation has UID 0 and NET_ADMIN.
 
-use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, SeccompProfile, SecurityContext, Volume,
-    VolumeMount,
-};
+use k8s_openapi::api::core::v1::{Container, Volume};
 use muxtunnel_crds::NetworkForwarding;
 use muxtunnel_gateway_config::{DEVICE_DEFAULT, Network};
 
 use super::End;
-use super::deployment::{COMMAND, UID};
-use crate::settings::Settings;
+use super::deployment::COMMAND;
+use crate::class::Class;
+use crate::pods;
 use crate::tunnel_controller::pods::NETWORK_CONTAINER;
 use crate::tunnel_controller::validate::ValidatedNetwork;
 
@@ -56,36 +54,17 @@ pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
 }
 
 /// The init container of the gateways of `end`.
-pub(super) fn container(network: &ValidatedNetwork, end: End, settings: &Settings) -> Container {
+pub(super) fn container(network: &ValidatedNetwork, end: End, class: &Class) -> Container {
     Container {
         name: NETWORK_CONTAINER.to_owned(),
-        image: Some(settings.gateway_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(class.images.gateway.clone()),
+        image_pull_policy: Some(class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
         args: Some(args(network, end)),
-        security_context: Some(SecurityContext {
-            run_as_user: Some(0),
-            run_as_group: Some(0),
-            run_as_non_root: Some(false),
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                add: Some(vec!["NET_ADMIN".to_owned(), "MKNOD".to_owned()]),
-            }),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(pods::privileged(&["NET_ADMIN", "MKNOD"])),
         // The condition NetworkReady reports the error that the container prints.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(vec![VolumeMount {
-            name: VOLUME.to_owned(),
-            mount_path: FOLDER.to_owned(),
-            ..VolumeMount::default()
-        }]),
+        volume_mounts: Some(vec![pods::mount(VOLUME, FOLDER)]),
         ..Container::default()
     }
 }
@@ -100,7 +79,7 @@ fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
     let mut args = vec!["tun".to_owned(), "create".to_owned()];
     args.extend(flag("device", DEVICE_DEFAULT.to_owned()));
     args.extend(flag("device-node", node()));
-    args.extend(flag("owner", UID.to_string()));
+    args.extend(flag("owner", pods::UID.to_string()));
     args.extend(flag("mtu", network.mtu.to_string()));
     if network.queues > 1 {
         args.extend(flag("queues", network.queues.to_string()));
@@ -121,9 +100,5 @@ fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
 /// An empty directory. The kubelet mounts this directory without `nodev`, so the kernel can open a
 /// device node in it.
 pub(super) fn volume() -> Volume {
-    Volume {
-        name: VOLUME.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource::default()),
-        ..Volume::default()
-    }
+    pods::empty_volume(VOLUME)
 }

@@ -11,7 +11,6 @@ use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
     NetworkPolicySpec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use muxtunnel_bench_api::HTTP_PORT;
@@ -20,7 +19,7 @@ use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use super::service::{TCP, carrier_port_names};
 use super::{End, metadata, selector};
-use crate::labels;
+use crate::labels::{self, having};
 use crate::settings::AdminPeers;
 use crate::tunnel_controller::validate::{
     Clients, OwningBenchmark, ValidatedGateway, ValidatedObject,
@@ -103,13 +102,6 @@ fn pods(
         namespace_selector: namespace.map(having),
         pod_selector: Some(having(labels)),
         ip_block: None,
-    }
-}
-
-fn having(labels: BTreeMap<String, String>) -> LabelSelector {
-    LabelSelector {
-        match_labels: (!labels.is_empty()).then_some(labels),
-        match_expressions: None,
     }
 }
 

@@ -2,10 +2,10 @@
 //! be evicted, for example by a drain of its node.
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{End, metadata, selector};
+use crate::labels::having;
 use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedObject};
 
 /// Returns `None` for an end with at most one pod, because the budget would restrict nothing.
@@ -20,10 +20,7 @@ pub(super) fn build(
             max_unavailable: Some(IntOrString::Int(1)),
             // Pods that are not ready do not block the drain of a node.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
-            selector: Some(LabelSelector {
-                match_labels: Some(selector(object, end)),
-                match_expressions: None,
-            }),
+            selector: Some(having(selector(object, end))),
             ..PodDisruptionBudgetSpec::default()
         }),
         status: None,

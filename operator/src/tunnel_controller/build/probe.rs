@@ -14,9 +14,9 @@ use kube::core::ObjectMeta;
 use muxtunnel_crds::{ContainerName, Template};
 use muxtunnel_gateway_config::config_hash;
 
-use super::{deployment, named};
+use super::{deployment, named, pod_labels};
+use crate::class::Class;
 use crate::pods;
-use crate::settings::Settings;
 use crate::tunnel_controller::dereference::{ProbeOutcome, RESOURCES_HASH};
 use crate::tunnel_controller::end::{End, PROBE};
 use crate::tunnel_controller::object::Kind;
@@ -44,10 +44,10 @@ pub enum Verdict {
 }
 
 /// The required Jobs: one per placement, up to the first Job that has not passed.
-pub(super) fn jobs(object: &ValidatedObject, settings: &Settings) -> Vec<Job> {
+pub(super) fn jobs(object: &ValidatedObject) -> Vec<Job> {
     let mut jobs = Vec::new();
     for (name, end, template) in placements(object) {
-        jobs.push(job(object, settings, &name, end, template));
+        jobs.push(job(object, &name, end, template));
         if shown(object, &name) != Verdict::Passed {
             break;
         }
@@ -110,13 +110,7 @@ const fn word(kind: Kind) -> &'static str {
     }
 }
 
-fn job(
-    object: &ValidatedObject,
-    settings: &Settings,
-    name: &str,
-    end: End,
-    template: &Template,
-) -> Job {
+fn job(object: &ValidatedObject, name: &str, end: End, template: &Template) -> Job {
     // The container has limits, because a namespace's quota may require them.
     let resources = deployment::helper_resources(
         template,
@@ -125,7 +119,6 @@ fn job(
         &[("cpu", "100m"), ("memory", "64Mi")],
     );
     let own = named(object, name.to_owned(), PROBE);
-    let own_labels = own.labels.clone();
     let hash = serde_json::to_string(&resources).map(|text| config_hash(&text));
     let annotations = hash.map(|hash| [(RESOURCES_HASH.to_owned(), hash)].into());
     Job {
@@ -138,7 +131,7 @@ fn job(
             active_deadline_seconds: Some(DEADLINE_SECONDS),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    labels: own_labels,
+                    labels: Some(pod_labels(object, PROBE)),
                     ..ObjectMeta::default()
                 }),
                 spec: Some(PodSpec {
@@ -146,8 +139,8 @@ fn job(
                     service_account_name: Some(object.child(end)),
                     automount_service_account_token: Some(false),
                     enable_service_links: Some(false),
-                    security_context: Some(deployment::pod_security(object.pods.sysctls(), false)),
-                    containers: vec![container(settings, resources)],
+                    security_context: Some(deployment::pod_security(object.pods.sysctls(), None)),
+                    containers: vec![container(&object.class, resources)],
                     ..deployment::placed(template)
                 }),
             },
@@ -159,11 +152,11 @@ fn job(
 
 /// The container runs `muxgate`, which prints its version and exits. The node needs the gateway's
 /// image anyway.
-fn container(settings: &Settings, resources: ResourceRequirements) -> Container {
+fn container(class: &Class, resources: ResourceRequirements) -> Container {
     Container {
         name: PROBE.to_owned(),
-        image: Some(settings.gateway_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(class.images.gateway.clone()),
+        image_pull_policy: Some(class.pull_policy()),
         command: Some(vec![deployment::COMMAND.to_owned(), "--version".to_owned()]),
         resources: Some(resources),
         security_context: Some(pods::unprivileged()),

@@ -6,12 +6,15 @@
 //! networks that the present configuration does not have, and adds denials. It compares YAML
 //! values, so it needs no version of the document's fields.
 
+mod peers;
+
 use muxtunnel_gateway_config::{Config, NAT64_PREFIXES_MAX, PROTECTED_MAX, Peer, RULES_MAX};
 use serde_yaml::Value;
 
 use crate::tunnel_controller::document::{
-    PORTS, REVERSE_FORWARDS, TARGETS, host, items, parsed, set_items, targets,
+    PEERS, PORTS, REVERSE_FORWARDS, TARGETS, host, items, parsed, set_items, targets,
 };
+pub(super) use peers::{Asked, withdraw_members, withdraw_of_peers, withdraw_peers};
 
 /// The fields of a port that decide who reaches which target.
 const DECISIVE: [&[&str]; 7] = [
@@ -25,8 +28,6 @@ const DECISIVE: [&[&str]; 7] = [
 ];
 /// The fields of a rule that each version knows.
 const RULE: [&str; 6] = ["host", "cidr", "unix", "port", "endPort", "peer"];
-/// The place of the peers in a document.
-const PEERS: [&str; 2] = ["security", "peers"];
 /// The place of an entry's exits.
 const CONNECT: [&str; 1] = ["connect"];
 /// The fields with the identities of an exit.
@@ -159,21 +160,6 @@ pub(super) fn with_peers(text: &str, accepted: &[&Peer]) -> String {
     let accepted = accepted.iter().map(serde_yaml::to_value);
     let accepted: Vec<_> = accepted.filter_map(Result::ok).collect();
     changed(text, |document| withdraw_peers(document, &accepted))
-}
-
-/// Removes the peers that are not in `present`. The others get their present rules.
-pub(super) fn withdraw_peers(document: &mut Value, present: &[Value]) {
-    let own = items(document, &PEERS);
-    let name = |peer: &Value| peer.get("name").cloned();
-    let kept = own.iter().filter_map(|own| {
-        let mut same = present.iter();
-        let same = same.find(|now| *now == own || name(own).is_some() && name(now) == name(own));
-        same.cloned()
-    });
-    let kept: Vec<_> = kept.collect();
-    if kept != own {
-        set_items(document, &PEERS, kept);
-    }
 }
 
 /// Removes the targets whose hosts `is_refused` names, and the allow rules for them. Adds deny rules

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 use muxtunnel_contract::secrets;
 
 use super::{End, config, network};
+use crate::pods;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::validate::{
     UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
@@ -19,8 +20,6 @@ const CONFIG_VOLUME: &str = "config";
 const KEYS_VOLUME: &str = "keys";
 const SSH_VOLUME: &str = "ssh";
 const USERS_VOLUME: &str = "users";
-/// Mode of files from Secrets: readable only by the pod's group.
-const SECRET_MODE: i32 = 0o440;
 
 /// The volumes of the gateway's container, with their mount points. `key` is the key of the gateway's
 /// configuration in the end's ConfigMap.
@@ -60,7 +59,7 @@ pub(super) fn mounted(
     let volumes = volumes.into_iter();
     let mounted = volumes.filter_map(|(volume, folder)| {
         let volume = volume?;
-        let mount = mount(&volume.name, folder);
+        let mount = pods::read_only(&volume.name, folder);
         Some((volume, mount))
     });
     mounted.collect()
@@ -102,7 +101,7 @@ fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
             Some(Volume {
                 name: KEYS_VOLUME.to_owned(),
                 projected: Some(ProjectedVolumeSource {
-                    default_mode: Some(SECRET_MODE),
+                    default_mode: None,
                     sources: Some(own.iter().map(source).collect()),
                 }),
                 ..Volume::default()
@@ -111,13 +110,14 @@ fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
     }
 }
 
-/// The Secret is mounted as a directory, so that its changes reach running gateways.
+/// The Secret is mounted as a directory, so that its changes reach running gateways. As in the other
+/// volumes, the files have the default mode: every user of the container can read them, because the
+/// cluster may choose the user.
 fn secret_volume(name: &str, secret: &str) -> Volume {
     Volume {
         name: name.to_owned(),
         secret: Some(SecretVolumeSource {
             secret_name: Some(secret.to_owned()),
-            default_mode: Some(SECRET_MODE),
             ..SecretVolumeSource::default()
         }),
         ..Volume::default()
@@ -131,7 +131,7 @@ fn users_volume(object: &ValidatedObject, end: End) -> Option<Volume> {
     (!users.is_empty()).then(|| Volume {
         name: USERS_VOLUME.to_owned(),
         projected: Some(ProjectedVolumeSource {
-            default_mode: Some(SECRET_MODE),
+            default_mode: None,
             sources: Some(users.into_iter().map(users_source).collect()),
         }),
         ..Volume::default()
@@ -150,15 +150,5 @@ fn users_source(users: &UsersFile) -> VolumeProjection {
             optional: None,
         }),
         ..VolumeProjection::default()
-    }
-}
-
-/// Mounts the directory, because a file that is mounted by subPath never changes in a running pod.
-fn mount(volume: &str, folder: &str) -> VolumeMount {
-    VolumeMount {
-        name: volume.to_owned(),
-        mount_path: folder.to_owned(),
-        read_only: Some(true),
-        ..VolumeMount::default()
     }
 }

@@ -28,7 +28,7 @@ use crate::tunnel_controller::problem::Problem;
 pub struct Credentials {
     /// The Secret with the keys of both ends, if both belong to the object.
     pub pair: Option<String>,
-    /// The key pairs of the only end of the object, in ascending order of their generations.
+    /// The key pairs of the only end of the object, the newest last.
     pub own: Vec<OwnKey>,
     /// The MuxPeers that name this exit.
     pub peers: Vec<Arc<MuxPeer>>,
@@ -70,9 +70,14 @@ pub(super) async fn read(
             let pair = keyring.pair(holder, newest, seen, now).await;
             found.pair = Some(pair.map_err(DereferenceError::from)?);
         } else if let Some(end) = object.ends().next() {
-            let known = (&generations[..], object.keys());
-            let own = keyring.own(holder, end, known, (waits(end), now)).await;
-            found.own = own.map_err(DereferenceError::from)?;
+            let (known, at) = (object.keys(), (waits(end), now));
+            found.own = match KeySource::secrets(object.key()) {
+                [] => {
+                    let own = keyring.own(holder, end, (&generations, known), at).await;
+                    own.map_err(DereferenceError::from)?
+                }
+                secrets => keyring.provided(holder, end, (secrets, known), at).await,
+            };
         }
     }
     for end in asked_of_cert_manager(object, live, holder) {

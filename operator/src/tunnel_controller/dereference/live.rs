@@ -11,7 +11,7 @@ use crate::apply::is_owned;
 use crate::caches::{Cache, Cached, NotKnown};
 use crate::grants::{self, Grants};
 use crate::tunnel_controller::access::Access;
-use crate::tunnel_controller::config_file::is_key;
+use crate::tunnel_controller::config_file::{REVERSE_PORTS, is_key};
 use crate::tunnel_controller::document::parsed;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::holder::Holder;
@@ -45,6 +45,8 @@ pub struct LiveConfig {
     /// The configurations of the gateways that mount the ConfigMap, by key. A text that is not YAML
     /// is missing, because no gateway can read it.
     pub documents: BTreeMap<String, Value>,
+    /// The ports of an exit that MuxPeers name, by name.
+    pub reverse_ports: BTreeMap<String, u16>,
 }
 
 pub(super) fn live(access: &Access, holder: &Holder) -> Result<Live, NotKnown> {
@@ -52,11 +54,13 @@ pub(super) fn live(access: &Access, holder: &Holder) -> Result<Live, NotKnown> {
     let config_maps: BTreeMap<_, _> = own(&caches.config_maps, holder)?
         .into_iter()
         .map(|(end, config_map)| {
-            let documents = documents(&config_map);
+            let ports = config_map.data.as_ref();
+            let ports = ports.and_then(|data| serde_yaml::from_str(data.get(REVERSE_PORTS)?).ok());
             let own = LiveConfig {
                 end,
+                documents: documents(&config_map),
+                reverse_ports: ports.unwrap_or_default(),
                 config_map,
-                documents,
             };
             (end, own)
         })

@@ -6,7 +6,7 @@ use muxtunnel_crds::{
     Tuning, WanEmulation,
 };
 
-use super::Object;
+use super::{Object, of_each};
 use crate::tunnel_controller::end::End;
 
 /// The settings of carriers. A MuxRendezvous opens none.
@@ -18,6 +18,17 @@ pub struct Carriers<'a> {
     pub pool: Option<Pool>,
     /// Whether streams outlive their carrier. Only a MuxTunnel has this field.
     pub resume: Option<bool>,
+}
+
+/// The same field of the specs with carriers, and `$none` for a MuxRendezvous, which opens none.
+macro_rules! of_carriers {
+    ($object:expr, $one:ident => $value:expr, $none:expr) => {
+        match $object {
+            Object::Tunnel($one) => $value,
+            Object::Exit($one) => $value,
+            Object::Rendezvous(_) => $none,
+        }
+    };
 }
 
 impl Object {
@@ -129,31 +140,19 @@ impl Object {
     /// Targets that the exits may dial.
     #[must_use]
     pub fn allow(&self) -> &[Rule] {
-        match self {
-            Self::Tunnel(tunnel) => &tunnel.spec.allow,
-            Self::Exit(exit) => &exit.spec.allow,
-            Self::Rendezvous(_) => &[],
-        }
+        of_carriers!(self, one => &one.spec.allow, &[])
     }
 
     /// Targets that the exits may not dial.
     #[must_use]
     pub fn deny(&self) -> &[Rule] {
-        match self {
-            Self::Tunnel(tunnel) => &tunnel.spec.deny,
-            Self::Exit(exit) => &exit.spec.deny,
-            Self::Rendezvous(_) => &[],
-        }
+        of_carriers!(self, one => &one.spec.deny, &[])
     }
 
     /// Prefixes of IPv6 addresses that contain IPv4 addresses.
     #[must_use]
     pub fn nat64_prefixes(&self) -> &[String] {
-        match self {
-            Self::Tunnel(tunnel) => &tunnel.spec.nat64_prefixes,
-            Self::Exit(exit) => &exit.spec.nat64_prefixes,
-            Self::Rendezvous(_) => &[],
-        }
+        of_carriers!(self, one => &one.spec.nat64_prefixes, &[])
     }
 
     /// The ports on which the entries listen, with fixed targets.
@@ -178,31 +177,19 @@ impl Object {
     /// The settings of named Services.
     #[must_use]
     pub fn services(&self) -> &[Service] {
-        match self {
-            Self::Tunnel(tunnel) => &tunnel.spec.services,
-            Self::Exit(exit) => &exit.spec.services,
-            Self::Rendezvous(_) => &[],
-        }
+        of_carriers!(self, one => &one.spec.services, &[])
     }
 
     /// Whether IP packets pass between the networks of both ends.
     #[must_use]
     pub fn has_network(&self) -> bool {
-        match self {
-            Self::Tunnel(tunnel) => tunnel.spec.network.is_some(),
-            Self::Exit(exit) => exit.spec.network.is_some(),
-            Self::Rendezvous(_) => false,
-        }
+        of_carriers!(self, one => one.spec.network.is_some(), false)
     }
 
     /// The security of carriers. `None` for a MuxRendezvous, whose carriers belong to others.
     #[must_use]
     pub fn mode(&self) -> Option<SecurityMode> {
-        let mode = match self {
-            Self::Tunnel(tunnel) => (tunnel.spec.security.as_ref()).and_then(|asked| asked.mode),
-            Self::Exit(exit) => (exit.spec.security.as_ref()).and_then(|asked| asked.mode),
-            Self::Rendezvous(_) => return None,
-        };
+        let mode = of_carriers!(self, one => one.spec.security.as_ref().and_then(|asked| asked.mode), return None);
         Some(mode.unwrap_or_default())
     }
 
@@ -226,40 +213,24 @@ impl Object {
     /// The keys of the gateways.
     #[must_use]
     pub fn key(&self) -> Option<&KeySource> {
-        match self {
-            Self::Tunnel(tunnel) => tunnel.spec.key.as_ref(),
-            Self::Exit(exit) => exit.spec.key.as_ref(),
-            Self::Rendezvous(rendezvous) => rendezvous.spec.key.as_ref(),
-        }
+        of_each!(self, one => one.spec.key.as_ref())
     }
 
     /// Time-outs of streams.
     #[must_use]
     pub fn timeouts(&self) -> Option<&Timeouts> {
-        match self {
-            Self::Tunnel(tunnel) => tunnel.spec.timeouts.as_ref(),
-            Self::Exit(exit) => exit.spec.timeouts.as_ref(),
-            Self::Rendezvous(_) => None,
-        }
+        of_carriers!(self, one => one.spec.timeouts.as_ref(), None)
     }
 
     /// Kernel settings of the pods.
     #[must_use]
     pub fn tuning(&self) -> Option<&Tuning> {
-        match self {
-            Self::Tunnel(tunnel) => tunnel.spec.tuning.as_ref(),
-            Self::Exit(exit) => exit.spec.tuning.as_ref(),
-            Self::Rendezvous(_) => None,
-        }
+        of_carriers!(self, one => one.spec.tuning.as_ref(), None)
     }
 
     /// Emulation of a wide-area network.
     #[must_use]
     pub fn wan_emulation(&self) -> Option<&WanEmulation> {
-        match self {
-            Self::Tunnel(tunnel) => tunnel.spec.wan_emulation.as_ref(),
-            Self::Exit(exit) => exit.spec.wan_emulation.as_ref(),
-            Self::Rendezvous(_) => None,
-        }
+        of_carriers!(self, one => one.spec.wan_emulation.as_ref(), None)
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::testing::tunnel::{EXIT, OPEN, object_json, settings};
+use crate::testing::tunnel::{EXIT, OPEN, class, object_json};
 use crate::tunnel_controller::dereference::Dereferenced;
 use crate::tunnel_controller::object::Object;
 use crate::tunnel_controller::pods::{WAITING_SECONDS_MIN, waiting_since};
@@ -20,7 +20,7 @@ use crate::tunnel_controller::validate::validate;
 fn exit() -> ValidatedObject {
     let object = serde_json::from_value(object_json(&format!("{EXIT}{OPEN}"))).unwrap();
     let object = Object::Exit(Arc::new(object));
-    *validate(&object, &Dereferenced::default(), &settings()).unwrap()
+    *validate(&object, &Dereferenced::default(), class()).unwrap()
 }
 
 fn seen(status: Value) -> Option<SeenPod> {

@@ -11,15 +11,19 @@ use super::*;
 use crate::api_server::ApiServer;
 use crate::apply::Settled;
 use crate::caches::{Cached, Cluster, Targets};
+use crate::class_controller::Planner;
+use crate::classes::tests::{Known, known as known_classes};
 use crate::clock::{Clock, date};
 use crate::events::Events;
 use crate::grants::Grants;
 use crate::grants::tests::known;
+use crate::metrics::classes::Figures;
 use crate::metrics::tunnels::Tunnels;
 use crate::testing::kubelet::Healthy;
 use crate::testing::watching::Watches;
 use crate::tunnel_controller::object::{Kind, Object};
 use crate::tunnel_controller::{Context, Error, Parts, reconcile};
+use crate::upgrades::turns::Turns;
 
 pub(super) const TUNNEL: &str = "muxtunnels/office";
 
@@ -47,6 +51,8 @@ pub(super) struct Bench {
     pub(super) watches: RefCell<Watches>,
     pub(super) context: Arc<Context<Healthy>>,
     pub(super) grants: Grants,
+    pub(super) classes: RefCell<Known>,
+    pub(super) planner: Planner,
     pub(super) clock: Clock,
     kind: Kind,
 }
@@ -57,13 +63,21 @@ pub(super) fn clock(seconds: impl Fn() -> i64 + Send + Sync + 'static) -> Clock 
 }
 
 /// A process of the operator that starts with empty caches.
-fn operator(
+pub(super) fn operator(
     api: &FakeApi,
-    grants: &Grants,
+    (grants, classes): (&Grants, &RefCell<Known>),
     clock: &Clock,
-) -> (RefCell<Watches>, Arc<Context<Healthy>>) {
+) -> (RefCell<Watches>, Arc<Context<Healthy>>, Planner) {
     let (watches, client) = (Watches::new(), api.client());
     let caches = watches.caches();
+    let planner = Planner {
+        client: client.clone(),
+        scopes: vec![caches.clone()],
+        classes: classes.borrow().classes.clone(),
+        turns: Turns::default(),
+        figures: Figures::default(),
+        clock: clock.clone(),
+    };
     let targets = Targets::new([(None, caches.clone())]);
     let cluster = Cluster {
         client: client.clone(),
@@ -76,13 +90,15 @@ fn operator(
         settings: Arc::new(settings()),
         events: Events::new(client, clock.clone()),
         grants: grants.clone(),
+        classes: classes.borrow().classes.clone(),
+        turns: planner.turns.clone(),
         api_server: ApiServer::default(),
         gateways: Healthy(api.clone()),
         figures: Tunnels::default(),
         watches: Arc::default(),
         clock: clock.clone(),
     });
-    (RefCell::new(watches), Arc::new(context))
+    (RefCell::new(watches), Arc::new(context), planner)
 }
 
 impl Bench {
@@ -111,12 +127,15 @@ impl Bench {
     }
 
     fn on(api: FakeApi, grants: Grants, clock: Clock, kind: Kind) -> Self {
-        let (watches, context) = operator(&api, &grants, &clock);
+        let classes = RefCell::new(known_classes([class_json()]));
+        let (watches, context, planner) = operator(&api, (&grants, &classes), &clock);
         Self {
             api,
             watches,
             context,
             grants,
+            classes,
+            planner,
             clock,
             kind,
         }
@@ -125,7 +144,8 @@ impl Bench {
     /// Starts another process of the operator with empty caches. All requests succeed again.
     pub(super) fn restart(&mut self) {
         self.api.heal();
-        (self.watches, self.context) = operator(&self.api, &self.grants, &self.clock);
+        (self.watches, self.context, self.planner) =
+            operator(&self.api, (&self.grants, &self.classes), &self.clock);
     }
 
     /// The path of the object.
@@ -161,6 +181,13 @@ impl Bench {
         });
     }
 
+    /// Changes the spec of the class.
+    pub(super) fn classify(&self, change: impl FnOnce(&mut Value)) {
+        let mut class = class_json();
+        change(&mut class["spec"]);
+        self.classes.borrow_mut().put(class);
+    }
+
     pub(super) fn pause(&self, paused: bool) {
         self.change(|spec| spec["paused"] = json!(paused));
     }
@@ -168,6 +195,7 @@ impl Bench {
     /// A reconciliation with current caches.
     pub(super) async fn reconcile(&self) -> Result<(), Error> {
         self.watches.borrow_mut().deliver(&self.api);
+        self.planner.plan(self.clock.now()).unwrap();
         self.reconcile_known().await
     }
 

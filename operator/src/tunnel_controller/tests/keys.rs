@@ -198,3 +198,40 @@ async fn a_lost_key_of_an_end_alone_is_a_condition_and_not_replaced() {
     assert_eq!(bench.condition("Stalled")["reason"], "KeyLost");
     assert_eq!(secrets(&bench), [""; 0]);
 }
+
+#[tokio::test]
+async fn own_secrets_are_mounted_and_the_operator_creates_none() {
+    for (end, spec) in [
+        ("entry", ELSEWHERE),
+        ("exit", EXIT),
+        ("rendezvous", RENDEZVOUS),
+    ] {
+        let spec = format!("{spec}key: {{secretRefs: [{{name: old}}, {{name: new}}]}}\n");
+        let bench = Bench::new(&spec);
+        let secret = |name: &str| {
+            let metadata = json!({"name": name, "namespace": "site"});
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+        };
+        bench.api.put("secrets/old", secret("old"));
+        bench.run().await;
+        let sources = mounted_by(&bench, &format!("office-{end}"))["projected"]["sources"].clone();
+        let [old, new] = [0, 1].map(|at| sources[at]["secret"].clone());
+        assert_eq!((&old["name"], &new["name"]), (&json!("old"), &json!("new")));
+        assert_eq!(new["items"], json!([{"key": "key", "path": "new"}]));
+        let condition = bench.condition("CredentialsValid");
+        assert_eq!(condition["reason"], "KeySecretMissing", "{end}");
+        assert!(
+            condition["message"]
+                .as_str()
+                .unwrap()
+                .contains("Secret new of")
+        );
+        assert_eq!(secrets(&bench), ["secrets/old"]);
+
+        bench.api.put("secrets/new", secret("new"));
+        bench.run().await;
+        let condition = bench.condition("CredentialsValid");
+        assert_ne!(condition["status"], "False", "{condition}");
+        assert_eq!(secrets(&bench), ["secrets/new", "secrets/old"]);
+    }
+}

@@ -1,10 +1,12 @@
 //! The peers of an exit.
 
+mod faults;
+
 use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use serde_json::{Value, json};
 
 use super::bench::{Bench, MADE};
-use super::{ENTRY_KEY, EXIT, OPEN, document, peer_json};
+use super::{ENTRY_KEY, EXIT, OPEN, class_json, document, peer_json};
 use crate::clock::date;
 
 const THIRD_KEY: &str = "mte1qywdhpdkagrh9tkaj8wxhts9me2whfd7gs6d59z7l2fjef4nhnk8sn6k2sr";
@@ -261,9 +263,29 @@ async fn look(bench: &Bench, name: &str) {
     bench.watches.borrow_mut().deliver(&bench.api);
     let peer = bench.api.get(&format!("muxpeers/{name}")).unwrap();
     let peer = serde_json::from_value(peer).unwrap();
-    let cluster = &bench.context.outputs.cluster;
-    let looked = crate::peer_controller::reconcile(cluster, &peer, bench.clock.now()).await;
+    let context = &bench.context;
+    let served = (&context.outputs.cluster, &context.access.classes);
+    let looked = crate::peer_controller::reconcile(served, &peer, bench.clock.now()).await;
     looked.unwrap();
+}
+
+/// Two operators would otherwise delete the peer, or write its status in turn.
+#[tokio::test]
+async fn the_peer_of_an_exit_of_another_operator_stays_as_it_is() {
+    let expired = json!({"expirationTime": "2020-01-01T00:00:00Z", "ttlSecondsAfterExpiration": 0});
+    let bench = exit(&[peer("near", ENTRY_KEY, expired)]).await;
+    let mut foreign = class_json();
+    foreign["metadata"]["name"] = json!("other");
+    foreign["spec"] = json!({"controllerName": "example.com/operator"});
+    bench.classes.borrow_mut().put(foreign);
+    bench.change(|spec| spec["className"] = json!("other"));
+    bench.reconcile().await.unwrap();
+    bench.api.take_requests();
+    look(&bench, "near").await;
+    assert_eq!(bench.api.take_writes(), [""; 0]);
+    bench.change(|spec| spec["className"] = Value::Null);
+    look(&bench, "near").await;
+    assert_eq!(bench.api.take_writes(), ["DELETE muxpeers/near"]);
 }
 
 #[tokio::test]
@@ -300,7 +322,14 @@ async fn of_two_peers_with_overlapping_networks_the_older_one_is_accepted() {
         ],
     )
     .await;
-    assert_eq!(names(&bench), ["first"]);
+    let owners = || {
+        let document: Value = serde_yaml::from_str(&document(&bench.api, "office-exit")).unwrap();
+        let peers = document["network"]["peers"].as_array().unwrap().iter();
+        peers
+            .map(|peer| peer["identity"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(owners(), ["first"]);
     assert_eq!(
         condition(&bench, "wide", "Accepted"),
         (json!("False"), json!("NetworkConflict"))
@@ -309,7 +338,7 @@ async fn of_two_peers_with_overlapping_networks_the_older_one_is_accepted() {
     // The network is free again.
     bench.api.remove("muxpeers/first");
     bench.run().await;
-    assert_eq!(names(&bench), ["wide"]);
+    assert_eq!(owners(), ["wide"]);
     assert_eq!(condition(&bench, "wide", "Accepted").0, "True");
 }
 

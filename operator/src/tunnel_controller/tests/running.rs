@@ -1,7 +1,7 @@
 //! Tests the whole controller against the API server in memory, including its watches and its
 //! leader election.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -13,6 +13,8 @@ use super::*;
 use crate::api_server::ApiServer;
 use crate::apply::Settled;
 use crate::caches::{Cluster, Feeds, Targets};
+use crate::class_controller::{self, Planner};
+use crate::classes::tests::{Known, known as known_classes};
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::grants::tests::known;
@@ -23,15 +25,19 @@ use crate::testing::kubelet::Healthy;
 use crate::testing::{FakeApi, Trouble};
 use crate::tunnel_controller::observe::Gateways;
 use crate::tunnel_controller::{Context, Parts, run};
+use crate::upgrades::turns::Turns;
 use crate::watch_clock::WatchClock;
 
 /// One process of the operator.
 pub(super) struct Process {
     pub(super) controller: JoinHandle<()>,
     election: Option<JoinHandle<()>>,
+    planner: Option<Planner>,
+    planning: Option<JoinHandle<()>>,
     pub(super) leadership: Leadership,
     pub(super) metrics: Metrics,
     pub(super) clock: Arc<WatchClock>,
+    pub(super) classes: Mutex<Known>,
 }
 
 impl Process {
@@ -78,12 +84,23 @@ impl Process {
             caches,
             settled: Settled::default(),
         };
+        let classes = known_classes([class_json()]);
+        let planner = Planner {
+            client: client.clone(),
+            scopes: vec![cluster.caches.clone()],
+            classes: classes.classes.clone(),
+            turns: Turns::default(),
+            figures: metrics.classes.clone(),
+            clock: Clock::system(),
+        };
         let context = Context::new(Parts {
             cluster,
             targets,
             settings: Arc::new(settings()),
             events: Events::new(client, Clock::system()),
             grants: known([]),
+            classes: classes.classes.clone(),
+            turns: planner.turns.clone(),
             api_server: ApiServer::default(),
             gateways,
             figures: metrics.tunnels.clone(),
@@ -95,15 +112,28 @@ impl Process {
         Self {
             controller: tokio::spawn(controller),
             election: None,
+            planner: Some(planner),
+            planning: None,
             leadership,
             metrics,
             clock,
+            classes: Mutex::new(classes),
         }
+    }
+
+    /// Starts the controller of classes.
+    pub(super) fn plan(&mut self) {
+        let planner = self.planner.take().unwrap();
+        let planning = class_controller::run(planner, self.leadership.clone());
+        self.planning = Some(tokio::spawn(planning));
     }
 
     /// Ends the process without cleanup, like SIGKILL.
     fn kill(&self) {
         self.controller.abort();
+        if let Some(planning) = &self.planning {
+            planning.abort();
+        }
         if let Some(election) = &self.election {
             election.abort();
         }

@@ -1,8 +1,6 @@
 //! Tests upgrades and changes whose roll-out does not end. The pods of each image and of each static
 //! configuration keep a document with which they can start, and no permission that is revoked.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -15,7 +13,6 @@ use super::*;
 use crate::grants::Grants;
 use crate::grants::tests::{grant, known};
 use crate::labels::MANAGER;
-use crate::settings::Settings;
 use crate::tunnel_controller::config_file::is_key;
 
 const SPEC: &str = "
@@ -43,13 +40,9 @@ fn bench(spec: &str, grants: Grants) -> Bench {
     bench
 }
 
-/// Replaces the gateways' image, like an upgrade of the operator.
-fn use_image(bench: &mut Bench, image: &str) {
-    let context = Arc::get_mut(&mut bench.context).unwrap();
-    context.access.settings = Arc::new(Settings {
-        gateway_image: image.to_owned(),
-        ..settings()
-    });
+/// Replaces the gateways' image.
+fn use_image(bench: &Bench, image: &str) {
+    bench.classify(|spec| spec["images"] = json!({"gateway": image}));
 }
 
 /// The key of the configuration that a pod with this spec mounts.
@@ -171,13 +164,13 @@ async fn a_pod_of_a_stuck_roll_out_starts_again_with_the_file_of_its_own_version
         let path = format!("tests/operator/recorded/0.1.0/jmux-{end}.yaml");
         std::fs::read_to_string(path).unwrap()
     };
-    let mut bench = bench(SMALLEST, known([]));
+    let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let old = ["entry", "exit"].map(|end| (end, newest(&bench, end)));
     for (end, key) in &old {
         write(&bench, end, key, &recorded(end)).await;
     }
-    use_image(&mut bench, "example.com/gateway:2");
+    use_image(&bench, "example.com/gateway:2");
     // The field `limits` is not in the recorded files.
     let limited = SMALLEST.replacen("port:", "limits: {streams: 5}\n  port:", 1);
     bench.edit(&limited);
@@ -224,10 +217,10 @@ async fn a_pod_starts_again_with_the_settings_of_its_template_and_gets_new_forwa
 
 #[tokio::test]
 async fn removed_peers_and_targets_and_new_denials_reach_old_pods() {
-    let mut bench = bench(SPEC, known([grant("shops", "site", "shop")]));
+    let bench = bench(SPEC, known([grant("shops", "site", "shop")]));
     bench.run().await;
     let [entry, exit] = of_another_version(&bench).await;
-    use_image(&mut bench, "example.com/gateway:2");
+    use_image(&bench, "example.com/gateway:2");
     bench.reconcile().await.unwrap();
     let before = config(&bench, "exit", &exit);
     assert_eq!(before.allow.len(), 3);
@@ -280,10 +273,10 @@ async fn removed_peers_and_targets_and_new_denials_reach_old_pods() {
 async fn a_revoked_grant_reaches_old_pods() {
     for paused in [false, true] {
         let grants = known([grant("shops", "site", "shop")]);
-        let mut bench = bench(SPEC, grants.clone());
+        let bench = bench(SPEC, grants.clone());
         bench.run().await;
         let [entry, exit] = of_another_version(&bench).await;
-        use_image(&mut bench, "example.com/gateway:2");
+        use_image(&bench, "example.com/gateway:2");
         bench.reconcile().await.unwrap();
         start(&bench, "exit", "stuck");
         let before = config(&bench, "exit", &exit);
@@ -319,10 +312,10 @@ async fn a_revoked_grant_reaches_old_pods() {
 
 #[tokio::test]
 async fn a_configuration_goes_with_the_last_pod_that_mounts_it() {
-    let mut bench = bench(SMALLEST, known([]));
+    let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let old = newest(&bench, "exit");
-    use_image(&mut bench, "example.com/gateway:2");
+    use_image(&bench, "example.com/gateway:2");
     bench.reconcile().await.unwrap();
     start(&bench, "exit", "new");
     bench.api.run_pods();
@@ -348,11 +341,11 @@ async fn a_configuration_goes_with_the_last_pod_that_mounts_it() {
 
 #[tokio::test]
 async fn a_config_map_has_the_newest_configurations_only() {
-    let mut bench = bench(SMALLEST, known([]));
+    let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let mut order = vec![newest(&bench, "exit")];
     for number in 2..9 {
-        use_image(&mut bench, &format!("example.com/gateway:{number}"));
+        use_image(&bench, &format!("example.com/gateway:{number}"));
         bench.reconcile().await.unwrap();
         start(&bench, "exit", &format!("of-{number}"));
         bench.api.run_pods();
@@ -367,7 +360,7 @@ async fn a_config_map_has_the_newest_configurations_only() {
 
 #[tokio::test]
 async fn large_configurations_are_dropped_before_the_api_server_refuses_them() {
-    let mut bench = bench(SMALLEST, known([]));
+    let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let [_, exit] = of_another_version(&bench).await;
     let large = format!(
@@ -376,7 +369,7 @@ async fn large_configurations_are_dropped_before_the_api_server_refuses_them() {
         "a".repeat(920 << 10)
     );
     write(&bench, "exit", &exit, &large).await;
-    use_image(&mut bench, "example.com/gateway:2");
+    use_image(&bench, "example.com/gateway:2");
     bench.reconcile().await.unwrap();
     assert_eq!(keys(&bench, "exit"), [newest(&bench, "exit")]);
     assert_eq!(keys(&bench, "entry").len(), 2);
@@ -384,15 +377,15 @@ async fn large_configurations_are_dropped_before_the_api_server_refuses_them() {
 
 #[tokio::test]
 async fn a_rollback_uses_the_earlier_key_with_the_present_configuration() {
-    let mut bench = bench(SMALLEST, known([]));
+    let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let old = newest(&bench, "entry");
-    let image = settings().gateway_image;
-    use_image(&mut bench, "example.com/gateway:2");
+    let image = images().gateway;
+    use_image(&bench, "example.com/gateway:2");
     bench.reconcile().await.unwrap();
     start(&bench, "entry", "stuck");
     let [newer, _] = of_another_version(&bench).await;
-    use_image(&mut bench, &image);
+    use_image(&bench, &image);
     bench.edit(&SMALLEST.replace("port: 8080", "port: 8088"));
     bench.reconcile().await.unwrap();
     assert_eq!(newest(&bench, "entry"), old);

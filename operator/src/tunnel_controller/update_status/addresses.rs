@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use muxtunnel_crds::{Endpoint, EndpointProtocol, HostPort, ServicePortStatus, ServiceStatus};
 
+use super::named;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::service::ssh_name;
 use crate::tunnel_controller::end::End;
@@ -23,9 +24,7 @@ pub(super) fn endpoints(object: &ValidatedObject, applied: &Applied, end: End) -
     let addresses = match &asked.advertised {
         Some(HostPort { host, port }) => vec![(host.clone(), *port)],
         None => {
-            let name = object.child(end);
-            let mut services = applied.services.iter();
-            let service = services.find(|service| service.name_any() == name);
+            let service = named(&applied.services, &object.child(end));
             let hosts = service.map_or_else(Vec::new, |service| hosts(service, object));
             hosts.into_iter().map(|host| (host, asked.port)).collect()
         }
@@ -49,9 +48,7 @@ pub(super) fn endpoints(object: &ValidatedObject, applied: &Applied, end: End) -
 /// Where users of ssh dial the exits.
 pub(super) fn ssh(object: &ValidatedObject, applied: &Applied) -> Option<HostPort> {
     let port = object.gateway(End::Exit)?.ssh.as_ref()?.port;
-    let name = ssh_name(object);
-    let mut services = applied.services.iter();
-    let service = services.find(|service| service.name_any() == name)?;
+    let service = named(&applied.services, &ssh_name(object))?;
     let host = hosts(service, object).into_iter().next()?;
     Some(HostPort { host, port })
 }
@@ -59,8 +56,7 @@ pub(super) fn ssh(object: &ValidatedObject, applied: &Applied) -> Option<HostPor
 /// The Services with the ports of clients. The host is absent while the load balancer has none.
 pub(super) fn services(object: &ValidatedObject, applied: &Applied) -> Vec<ServiceStatus> {
     let services = object.services.iter().filter_map(|asked| {
-        let mut services = applied.services.iter();
-        let service = services.find(|service| service.name_any() == asked.name)?;
+        let service = named(&applied.services, &asked.name)?;
         Some(ServiceStatus {
             name: asked.name.clone(),
             host: hosts(service, object).into_iter().next(),

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use kube::ResourceExt;
 use muxtunnel_contract::labels::{COMPONENT, OWNER_KIND, OWNER_NAME};
 use muxtunnel_crds::{
     CarrierStatus, ConnectStatus, GatewayStatus, MuxExitStatus, MuxRendezvousStatus,
@@ -12,7 +11,7 @@ use muxtunnel_crds::{
 
 use super::status::Status;
 use super::verdicts::{active, answers, ready_replicas, viewpoint, wanted};
-use super::{addresses, credentials};
+use super::{addresses, credentials, named};
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::end::End;
@@ -35,11 +34,10 @@ pub fn facts(
     seen: &Seen,
     certified: &Certified,
 ) -> Status {
-    let keys = credentials::keys(object, &certified.keys, seen);
-    let mut newest_first: Vec<_> = keys.iter().collect();
-    newest_first.sort_by_key(|key| std::cmp::Reverse(key.generation));
-    let public_keys = newest_first.into_iter();
-    let public_keys = public_keys
+    let class_name = Some(object.class.name.clone());
+    let keys = credentials::keys(object, applied, &certified.keys, seen);
+    let newest_first = keys.iter().rev();
+    let public_keys = newest_first
         .filter_map(|key| key.public_key.clone())
         .collect();
     let carriers = Some(carriers(object, seen));
@@ -50,6 +48,7 @@ pub fn facts(
         Kind::Tunnel => {
             let is_elsewhere = !object.has(End::Exit);
             Status::Tunnel(MuxTunnelStatus {
+                class_name,
                 public_keys,
                 keys,
                 entry: gateways(End::Entry),
@@ -67,6 +66,7 @@ pub fn facts(
         Kind::Exit => {
             let gateways = gateways(End::Exit).unwrap_or_default();
             Status::Exit(MuxExitStatus {
+                class_name,
                 public_keys,
                 keys,
                 replicas: gateways.replicas,
@@ -82,6 +82,7 @@ pub fn facts(
             })
         }
         Kind::Rendezvous => Status::Rendezvous(MuxRendezvousStatus {
+            class_name,
             public_keys,
             keys,
             endpoints: endpoints(End::Rendezvous),
@@ -93,9 +94,7 @@ pub fn facts(
 
 fn gateways(object: &ValidatedObject, applied: &Applied, end: End) -> Option<GatewayStatus> {
     let gateway = object.gateway(end)?;
-    let name = object.child(end);
-    let mut deployments = applied.deployments.iter();
-    let deployment = deployments.find(|deployment| deployment.name_any() == name);
+    let deployment = named(&applied.deployments, &object.child(end));
     Some(GatewayStatus {
         replicas: wanted(gateway.replicas, deployment),
         ready_replicas: deployment.map_or(0, ready_replicas),

@@ -5,8 +5,6 @@
 //! write, then what the gateways cannot use, then the pods, the gateways, the carriers and the
 //! addresses.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
@@ -14,8 +12,8 @@ use muxtunnel_crds::condition;
 use muxtunnel_gateway_config::status::Status;
 
 use super::addresses::{is_balanced, load_balancers};
-use super::files;
 use super::verdicts::{answers, ready_replicas, wanted};
+use super::{files, named};
 use crate::conditions::Verdict;
 use crate::pods::replica_failure;
 use crate::tunnel_controller::apply::Applied;
@@ -93,7 +91,6 @@ fn is_obstacle(part: &Verdict) -> bool {
                     | Code::SysctlProbing
                     | Code::SysctlProbeFailed
                     | Code::PodSecurityTooStrict
-                    | Code::WanDisabled
                     | Code::WanUnsupported
                     | Code::InterfaceFailed
             ),
@@ -141,9 +138,7 @@ fn not_rolled_out(facts: Facts<'_>) -> Option<Problem> {
 }
 
 fn deployment<'a>(facts: Facts<'a>, end: End) -> Option<&'a Deployment> {
-    let name = facts.object.child(end);
-    let mut deployments = facts.applied.deployments.iter();
-    deployments.find(|deployment| deployment.name_any() == name)
+    named(&facts.applied.deployments, &facts.object.child(end))
 }
 
 /// Whether all pods have the newest template and the requested number is ready. With an autoscaler,
@@ -281,8 +276,6 @@ pub(super) fn no_carrier(pod: &SeenPod, status: &Status) -> String {
 
 /// The first gateway that does not answer, reports a fault, or runs an older configuration.
 fn behind(facts: Facts<'_>) -> Option<Problem> {
-    let config_maps = facts.applied.config_maps.iter();
-    let config_maps: BTreeMap<_, _> = config_maps.map(|one| (one.name_any(), one)).collect();
     facts.seen.pods.iter().find_map(|pod| {
         if let Some(problem) = unreachable(pod) {
             return Some(problem);
@@ -291,7 +284,7 @@ fn behind(facts: Facts<'_>) -> Option<Problem> {
         if let Some(problem) = faulty((pod, status)) {
             return Some(problem);
         }
-        let config_map = config_maps.get(&facts.object.child(pod.end));
+        let config_map = named(&facts.applied.config_maps, &facts.object.child(pod.end));
         let hash = config_map.and_then(|own| expected_hash(own, pod.config.as_deref()?));
         let is_newest = hash.as_ref() == Some(&status.config_hash);
         (!is_newest).then(|| Problem {

@@ -12,6 +12,9 @@ const fn needs_administrator(code: Code) -> bool {
         Code::ApiRefused
             | Code::CertificateExpired
             | Code::CertificateSecretTaken
+            | Code::ClassAmbiguous
+            | Code::ClassNotFound
+            | Code::ClassNotPermitted
             | Code::ExitFull
             | Code::ExitHasNoKeys
             | Code::ImmutableField
@@ -21,6 +24,7 @@ const fn needs_administrator(code: Code) -> bool {
             | Code::KeyInvalid
             | Code::KeyLost
             | Code::KeyMismatch
+            | Code::KeySecretMissing
             | Code::NameTaken
             | Code::NetworkConflict
             | Code::PodSecurityTooStrict
@@ -28,7 +32,6 @@ const fn needs_administrator(code: Code) -> bool {
             | Code::SysctlForbidden
             | Code::TargetNotPermitted
             | Code::UnknownValue
-            | Code::WanDisabled
             | Code::WanUnsupported
     )
 }

@@ -66,10 +66,8 @@ pub fn verdicts(
 /// Whether all objects and gateways match the spec, or the foremost cause why not.
 fn ready(facts: Facts<'_>, parts: &[Verdict]) -> Verdict {
     let Some(problem) = foremost(facts, parts) else {
-        return Verdict {
-            detail: format!("{} {FIRST_CONNECTION}", Code::Reconciled.cause()),
-            ..Verdict::yes(condition::READY, Code::Reconciled)
-        };
+        return Verdict::yes(condition::READY, Code::Reconciled)
+            .with(format!("{} {FIRST_CONNECTION}", Code::Reconciled.cause()));
     };
     let is_false = parts.iter().any(|part| part.holds == Some(false));
     Verdict {
@@ -151,10 +149,7 @@ fn available(object: &ValidatedObject, seen: &Seen) -> Verdict {
     }
     if end != End::Entry {
         let detail = "a ready gateway accepts carriers".to_owned();
-        return Verdict {
-            detail,
-            ..Verdict::yes(condition::AVAILABLE, Code::Reconciled)
-        };
+        return Verdict::yes(condition::AVAILABLE, Code::Reconciled).with(detail);
     }
     let findings = &object.findings.all;
     let lost = findings.iter().filter(|finding| finding.is_lost);
@@ -178,10 +173,8 @@ fn available(object: &ValidatedObject, seen: &Seen) -> Verdict {
         Some(_) => format!("{sentences}; the operator knows no problem of the other forwards"),
         None => "a ready gateway takes connections, and no forward loses all of them".to_owned(),
     };
-    Verdict {
-        detail: format!("{detail}. {FIRST_CONNECTION}"),
-        ..Verdict::yes(condition::AVAILABLE, Code::Reconciled)
-    }
+    Verdict::yes(condition::AVAILABLE, Code::Reconciled)
+        .with(format!("{detail}. {FIRST_CONNECTION}"))
 }
 
 /// The items of the spec with a usable target, as findings name them.
@@ -190,7 +183,8 @@ fn items(object: &ValidatedObject) -> impl Iterator<Item = String> {
     let forwards = streams.forwards.iter().map(|one| ("forward", &one.name));
     let reverse = streams.reverse_forwards.iter();
     let reverse = reverse.map(|one| ("reverse forward", &one.name));
-    let proxies = streams.proxies.iter().map(|one| ("proxy", &one.name));
+    let proxies = streams.proxies.iter();
+    let proxies = proxies.map(|one| ("proxy", &one.listener.name));
     let all = forwards.chain(reverse).chain(proxies);
     all.map(|(item, name)| format!("{item} {name}"))
 }
@@ -217,10 +211,7 @@ fn connected(object: &ValidatedObject, seen: &Seen) -> Option<Verdict> {
         Some((pod, status)) => no(no_carrier(pod, status)),
         None if all.is_empty() => no("no entry gateway answers yet".to_owned()),
         None => match failed_over(object, seen) {
-            Some(detail) => Verdict {
-                detail,
-                ..Verdict::yes(condition::CONNECTED, Code::FailedOver)
-            },
+            Some(detail) => Verdict::yes(condition::CONNECTED, Code::FailedOver).with(detail),
             None => Verdict::yes(condition::CONNECTED, Code::CarrierUp),
         },
     })

@@ -27,6 +27,7 @@ pub struct ValidatedCarrier {
 impl ValidatedCarrier {
     pub(super) fn of(asked: &Carriers<'_>) -> Self {
         let own = asked.connection.cloned().unwrap_or_default();
+        let resume = asked.resume.unwrap_or(true);
         let (protocol, transport) = (
             own.protocol.unwrap_or_default(),
             own.transport.unwrap_or_default(),
@@ -37,8 +38,8 @@ impl ValidatedCarrier {
             web_socket: own.web_socket.map(|asked| asked.path),
             congestion_control: own.congestion_control.unwrap_or_default(),
             liveness_seconds: own.liveness_seconds.unwrap_or(LIVENESS_SECONDS_DEFAULT),
-            pool: pool(asked, protocol, transport),
-            resume: asked.resume.unwrap_or(true),
+            pool: (asked.pool).unwrap_or(Pool::default_of(protocol, transport, resume)),
+            resume,
         }
     }
 
@@ -53,15 +54,4 @@ impl ValidatedCarrier {
     pub const fn is_any(&self) -> bool {
         matches!(self.transport, Transport::Auto)
     }
-}
-
-/// The pool of the spec. The default is a growing pool under three conditions: the transport is
-/// TCP, the protocol supports several carriers, and `resume` is true or the protocol does not
-/// support `resume`. Otherwise the default is one carrier.
-fn pool(asked: &Carriers<'_>, protocol: Protocol, transport: Transport) -> Pool {
-    let can = protocol.can();
-    let is_tcp = matches!(transport, Transport::Tcp | Transport::WebSocket);
-    let grows = is_tcp && can.several_carriers && (!can.resume || asked.resume.unwrap_or(true));
-    let default = if grows { Pool::GROWING } else { Pool::ONE };
-    asked.pool.unwrap_or(default)
 }

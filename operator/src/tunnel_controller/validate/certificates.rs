@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use muxtunnel_crds::IssuerRef;
 
 use crate::certificates::identity::identity;
-use crate::settings::Settings;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::issuer::issuer;
@@ -21,9 +20,8 @@ pub struct ValidatedCertificates {
 }
 
 impl ValidatedCertificates {
-    pub(super) fn of(object: &Object, holder: &Holder, settings: &Settings) -> Self {
+    pub(super) fn of(object: &Object, holder: &Holder, domain: &str) -> Self {
         let owner = (holder.kind.short_name(), &*holder.name);
-        let domain = &settings.trust_domain;
         let id = |end: End| identity(domain, &holder.namespace, owner, end.component());
         let issued = object.ends().filter_map(|end| {
             let issuer = issuer(object, end)?;

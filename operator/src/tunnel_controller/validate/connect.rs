@@ -4,12 +4,13 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use muxtunnel_contract::secrets;
-use muxtunnel_crds::{self as crds, CarrierService, Connect, ExitRendezvous};
+use muxtunnel_crds::{self as crds, CarrierService, Connect, ExitRendezvous, RendezvousRef};
 use muxtunnel_gateway_config::{
-    CARRIER_PORT, ExpirationTime, GatewayKey, KeyRole, Member, check_members,
+    CARRIER_PORT, ConnectRendezvous, ConnectWebSocket, ExpirationTime, GatewayKey, KeyRole,
+    MeetingPlace, Member, check_members,
 };
 
-use super::ValidatedCarrier;
+use super::{ValidatedCarrier, each};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::object::Object;
@@ -51,29 +52,18 @@ pub struct ValidatedConnect {
     pub name: String,
     /// Entries use the lowest order that answers.
     pub order: u32,
-    /// The address of the exit or of the rendezvous.
-    pub address: Address,
+    /// The address of the exit, unless it waits at a rendezvous.
+    pub address: Option<Address>,
     /// The address that entries dial if `address` does not answer.
     pub fallback: Option<Address>,
-    /// The rendezvous at `address`, if the exit waits there.
-    pub meeting: Option<ValidatedMeeting>,
+    /// The rendezvous where the exit waits.
+    pub rendezvous: Option<ConnectRendezvous>,
     /// In mode PublicKeys: the keys of an exit elsewhere.
     pub public_keys: Vec<GatewayKey>,
     /// In mode Certificates: the names of an exit elsewhere, of which its certificate has one.
     pub certificate_names: Vec<String>,
-    /// The Host header of carriers over WebSocket.
-    pub web_socket_host: Option<String>,
-}
-
-/// A rendezvous where an exit waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValidatedMeeting {
-    /// The name.
-    pub name: String,
-    /// The address of the rendezvous.
-    pub address: Address,
-    /// The keys of the rendezvous.
-    pub public_keys: Vec<GatewayKey>,
+    /// The requests of carriers over WebSocket.
+    pub web_socket: Option<ConnectWebSocket>,
 }
 
 /// The exits that the entries of `object` dial.
@@ -107,12 +97,12 @@ fn own(holder: &Holder, carrier: &ValidatedCarrier) -> ValidatedConnect {
     ValidatedConnect {
         name: secrets::EXIT_NAMES[0].to_owned(),
         order: 0,
-        address,
+        address: Some(address),
         fallback,
-        meeting: None,
+        rendezvous: None,
         public_keys: Vec::new(),
         certificate_names: Vec::new(),
-        web_socket_host: None,
+        web_socket: None,
     }
 }
 
@@ -128,14 +118,14 @@ fn elsewhere(asked: &Connect) -> Result<ValidatedConnect, String> {
         web_socket,
     } = asked;
     let wrong = |problem: String| format!("connect {name}: {problem}");
-    let meeting = rendezvous.as_ref().map(|asked| {
-        let found = meeting(name, (&asked.host, asked.port), &asked.public_keys);
-        found.map_err(|problem| format!("rendezvous.{problem}"))
+    let at_a_rendezvous = rendezvous.as_ref().map(|asked| {
+        let found = at_a_rendezvous(asked);
+        found.map_err(|problem| wrong(format!("rendezvous.{problem}")))
     });
-    let meeting = meeting.transpose().map_err(wrong)?;
-    let address = match (host, port, &meeting) {
-        (Some(host), Some(port), None) => Address::new(host, *port),
-        (None, None, Some(meeting)) => meeting.address.clone(),
+    let at_a_rendezvous = at_a_rendezvous.transpose()?;
+    let address = match (host, port, rendezvous) {
+        (Some(host), Some(port), None) => Some(Address::new(host, *port)),
+        (None, None, Some(_)) => None,
         _ => return Err(wrong("set either host and port, or rendezvous".to_owned())),
     };
     let web_socket = web_socket.as_ref();
@@ -144,38 +134,35 @@ fn elsewhere(asked: &Connect) -> Result<ValidatedConnect, String> {
         order: order.unwrap_or_default(),
         address,
         fallback: None,
-        meeting,
+        rendezvous: at_a_rendezvous,
         public_keys: keys("publicKeys", public_keys, KeyRole::Exit).map_err(wrong)?,
         certificate_names: certificate_names.clone(),
-        web_socket_host: web_socket.and_then(|asked| asked.host.clone()),
+        web_socket: web_socket.map(|asked| ConnectWebSocket {
+            host: asked.host.clone(),
+            scheme: asked.scheme.unwrap_or_default(),
+        }),
     })
 }
 
 /// Where the exits of `object` wait.
-pub(super) fn meetings(object: &Object) -> Result<Vec<ValidatedMeeting>, String> {
+pub(super) fn meetings(object: &Object) -> Result<Vec<MeetingPlace>, String> {
     let asked = object.exit().map_or(&[][..], |exit| &exit.spec.rendezvous);
-    let meeting = |asked: &ExitRendezvous| {
-        let ExitRendezvous {
-            name,
-            host,
-            port,
-            public_keys,
-        } = asked;
-        let found = meeting(name, (host, *port), public_keys);
-        found.map_err(|problem| format!("rendezvous {name}: {problem}"))
+    let meeting = |ExitRendezvous { name, rendezvous }: &ExitRendezvous| {
+        let found = at_a_rendezvous(rendezvous);
+        let found = found.map_err(|problem| format!("rendezvous {name}: {problem}"))?;
+        Ok(MeetingPlace {
+            name: name.clone(),
+            address: found.address,
+            public_keys: found.public_keys,
+        })
     };
     asked.iter().map(meeting).collect()
 }
 
-fn meeting(
-    name: &str,
-    (host, port): (&str, u16),
-    public_keys: &[String],
-) -> Result<ValidatedMeeting, String> {
-    Ok(ValidatedMeeting {
-        name: name.to_owned(),
-        address: Address::new(host, port),
-        public_keys: keys("publicKeys", public_keys, KeyRole::Rendezvous)?,
+fn at_a_rendezvous(asked: &RendezvousRef) -> Result<ConnectRendezvous, String> {
+    Ok(ConnectRendezvous {
+        address: Address::new(&asked.host, asked.port).to_string(),
+        public_keys: keys("publicKeys", &asked.public_keys, KeyRole::Rendezvous)?,
     })
 }
 
@@ -191,17 +178,13 @@ pub(super) fn members(object: &Object) -> Result<Vec<Member>, String> {
             expiration_time,
         } = asked;
         let wrong = |problem: String| format!("members {name}: {problem}");
-        let key = |(index, text): (usize, &String)| {
-            let key = text.parse::<GatewayKey>();
-            key.map_err(|error| wrong(format!("publicKeys[{index}]: {error}")))
-        };
-        let public_keys = public_keys.iter().enumerate().map(key);
+        let public_keys = each("publicKeys", public_keys, |text| text.parse::<GatewayKey>());
         let time = expiration_time.as_ref();
         let time = time.map(|time| ExpirationTime::parse(&time.0.to_string()));
         let time = time.transpose();
         Ok(Member {
             name: Some(name.clone()),
-            public_keys: public_keys.collect::<Result<_, _>>()?,
+            public_keys: public_keys.map_err(wrong)?,
             suspend: *suspend,
             expiration_time: time.map_err(|problem| wrong(format!("expirationTime: {problem}")))?,
         })
@@ -221,9 +204,5 @@ pub(super) fn keys(
     asked: &[String],
     role: KeyRole,
 ) -> Result<Vec<GatewayKey>, String> {
-    let key = |(index, text): (usize, &String)| {
-        let key = GatewayKey::of_role(text, role);
-        key.map_err(|error| format!("{field}[{index}]: {error}"))
-    };
-    asked.iter().enumerate().map(key).collect()
+    each(field, asked, |text| GatewayKey::of_role(text, role))
 }

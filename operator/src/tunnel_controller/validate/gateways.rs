@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use muxtunnel_contract::defaults;
 use muxtunnel_crds::{
     CarrierService, ClientsType, ContainerName, Gateway, HostPort, MuxExitSpec, Resources,
     ServiceSettings, Template,
 };
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{Cidr, CidrError};
+use muxtunnel_gateway_config::Cidr;
 
 use super::security::Source;
-use super::{Clients, Replicas, ValidatedSecurity, ValidatedSsh};
+use super::{Clients, Replicas, ValidatedSecurity, ValidatedSsh, each};
 use crate::labels;
 use crate::tunnel_controller::dereference::Live;
 use crate::tunnel_controller::end::End;
@@ -68,10 +67,7 @@ impl CarrierPort {
             settings: ServiceSettings::default(),
             port: CarrierService::PORT_DEFAULT,
             node_port: None,
-            clients: Clients::pods(LabelSelector {
-                match_labels: Some(entry),
-                match_expressions: None,
-            }),
+            clients: Clients::pods(labels::having(entry)),
             trusted_proxies: Vec::new(),
             advertised: None,
         }
@@ -118,7 +114,9 @@ pub(super) fn of(
 
 fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGateway, String> {
     let object = source.object;
-    let asked = asked(object, end);
+    let mut asked = asked(object, end);
+    let template = source.class.template(&asked.template.unwrap_or_default());
+    asked.template = Some(template.clone());
     check_autoscaling(&asked, end)?;
     // Only one gateway knows all registrations at a rendezvous. The packets of a network need exactly
     // one gateway at each end.
@@ -150,7 +148,7 @@ fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGatewa
     Ok(ValidatedGateway {
         replicas,
         drain_seconds: asked.drain_seconds.unwrap_or(defaults::DRAIN_SECONDS),
-        template: asked.template.unwrap_or_default(),
+        template,
         security: source.security(end)?,
         carrier_port,
         carriers: carriers.map(|carriers| carriers.unwrap_or(CARRIERS_DEFAULT)),
@@ -204,15 +202,7 @@ fn asked(object: &Object, end: End) -> Gateway {
 /// The networks of load balancers in front of the carrier port.
 fn trusted_proxies(asked: &[String]) -> Result<Vec<Cidr>, String> {
     let field = "trustedProxies";
-    let network = |(index, text): (usize, &String)| {
-        text.parse()
-            .map_err(|error: CidrError| format!("{field}[{index}]: {error}"))
-    };
-    let networks: Vec<Cidr> = asked
-        .iter()
-        .enumerate()
-        .map(network)
-        .collect::<Result<_, _>>()?;
+    let networks = each(field, asked, |text| text.parse::<Cidr>())?;
     config::check_trusted_proxies(field, &networks).map_err(|error| error.to_string())?;
     Ok(networks)
 }

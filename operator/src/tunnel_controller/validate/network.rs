@@ -3,17 +3,19 @@
 use std::net::IpAddr;
 
 use muxtunnel_crds as crds;
-use muxtunnel_crds::{NetworkEnd, NetworkForwarding, NetworkRule, Protocol, SecurityMode};
+use muxtunnel_crds::{
+    NetworkEnd, NetworkForwarding, NetworkRule, NetworkSettings, Protocol, SecurityMode,
+};
 use muxtunnel_gateway_config::{
     Cidr, MTU_DEFAULT, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, Rule, check_network_dns,
     check_network_pool,
 };
 
-use super::JudgedPeer;
+use super::{JudgedPeer, each};
 use crate::tunnel_controller::object::Object;
 
 /// An identity that no MuxPeer has.
-const NOBODY: &str = "-";
+pub(in crate::tunnel_controller) const NOBODY: &str = "-";
 
 /// The networks of both ends, and the interfaces of their gateways.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,27 +64,6 @@ impl NetworkSide {
     }
 }
 
-/// The fields that a MuxTunnel and a MuxExit have.
-struct Common<'a> {
-    mtu: Option<u16>,
-    queues: Option<u16>,
-    dns: Option<&'a crds::NetworkDns>,
-    allow: &'a [NetworkRule],
-    deny: &'a [NetworkRule],
-}
-
-macro_rules! common {
-    ($network:expr) => {
-        Common {
-            mtu: $network.mtu,
-            queues: $network.queues,
-            dns: $network.dns.as_ref(),
-            allow: &$network.allow,
-            deny: &$network.deny,
-        }
-    };
-}
-
 impl ValidatedNetwork {
     /// `protocol`: the protocol of the carriers. `peers`: the MuxPeers of an exit.
     pub(super) fn of(
@@ -112,7 +93,7 @@ impl ValidatedNetwork {
             let sentence = "network.entry.forwarding: SNAT needs network.entry.addresses, because the packets get an address of them";
             return Err(sentence.to_owned());
         }
-        Self::common(entry, exit, &common!(asked), protocol)
+        Self::common(entry, exit, &asked.settings, protocol)
     }
 
     fn of_exit(
@@ -121,7 +102,7 @@ impl ValidatedNetwork {
         (peers, identifies): (&[JudgedPeer], bool),
     ) -> Result<Self, String> {
         let entry = NetworkSide {
-            cidrs: peer_cidrs(asked)?,
+            cidrs: cidrs("network.peerCIDRs", &asked.peer_cidrs)?,
             ..NetworkSide::default()
         };
         let pools = cidrs("network.addressPools", &asked.address_pools)?;
@@ -135,7 +116,7 @@ impl ValidatedNetwork {
                 cidrs: entry.cidrs.clone(),
             });
         }
-        let network = Self::common(entry, exit, &common!(asked), protocol)?;
+        let network = Self::common(entry, exit, &asked.settings, protocol)?;
         Ok(Self {
             pools,
             peers,
@@ -147,7 +128,7 @@ impl ValidatedNetwork {
     fn common(
         entry: NetworkSide,
         exit: NetworkSide,
-        asked: &Common<'_>,
+        asked: &NetworkSettings,
         protocol: Protocol,
     ) -> Result<Self, String> {
         Ok(Self {
@@ -155,22 +136,16 @@ impl ValidatedNetwork {
             queues: asked.queues.unwrap_or(1),
             peers: Vec::new(),
             pools: Vec::new(),
-            dns: asked
-                .dns
+            dns: (asked.dns.as_ref())
                 .map(|dns| self::dns(dns, &exit.cidrs))
                 .transpose()?,
             peers_reach_each_other: false,
-            allow: rules("network.allow", asked.allow)?,
-            deny: rules("network.deny", asked.deny)?,
+            allow: rules("network.allow", &asked.allow)?,
+            deny: rules("network.deny", &asked.deny)?,
             entry,
             exit,
         })
     }
-}
-
-/// The networks that the MuxPeers of an exit may have.
-pub(super) fn peer_cidrs(asked: &crds::ExitNetwork) -> Result<Vec<Cidr>, String> {
-    cidrs("network.peerCIDRs", &asked.peer_cidrs)
 }
 
 const fn mtu_of(protocol: Protocol) -> u16 {
@@ -181,13 +156,8 @@ const fn mtu_of(protocol: Protocol) -> u16 {
 }
 
 fn dns(asked: &crds::NetworkDns, exit_cidrs: &[Cidr]) -> Result<NetworkDns, String> {
-    let servers = asked.servers.iter().enumerate();
-    let servers = servers.map(|(index, text)| {
-        let server = text.parse::<IpAddr>();
-        server.map_err(|_| format!("network.dns.servers[{index}]: {text:?} is not an address"))
-    });
     let dns = NetworkDns {
-        servers: servers.collect::<Result<_, _>>()?,
+        servers: each("network.dns.servers", &asked.servers, |text| address(text))?,
         domains: asked.domains.clone(),
     };
     check_network_dns(&dns, exit_cidrs).map_err(|problem| problem.to_string())?;
@@ -196,47 +166,43 @@ fn dns(asked: &crds::NetworkDns, exit_cidrs: &[Cidr]) -> Result<NetworkDns, Stri
 
 /// Parses networks, because only parsed text may become an argument of a command.
 pub(super) fn cidrs(field: &str, asked: &[String]) -> Result<Vec<Cidr>, String> {
-    let numbered = asked.iter().enumerate();
-    let cidr = numbered.map(|(index, text)| {
-        let field = format!("{field}[{index}]");
-        let cidr = text.parse::<Cidr>();
-        let cidr = cidr.map_err(|problem| format!("{field}: {problem}"))?;
-        match cidr.is_every() {
-            true => Err(format!(
-                "{field}: {text} contains every address: use its two halves (0.0.0.0/1 and 128.0.0.0/1, or ::/1 and 8000::/1)"
-            )),
-            false => Ok(cidr),
-        }
-    });
-    cidr.collect()
+    each(field, asked, |text| cidr(text))
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    let address = text.parse();
+    address.map_err(|_| format!("{text:?} is not an address"))
+}
+
+/// Parses one network.
+pub(super) fn cidr(text: &str) -> Result<Cidr, String> {
+    let cidr = text.parse::<Cidr>();
+    let cidr = cidr.map_err(|problem| problem.to_string())?;
+    match cidr.is_every() {
+        true => Err(format!(
+            "{text} contains every address: use its two halves (0.0.0.0/1 and 128.0.0.0/1, or ::/1 and 8000::/1)"
+        )),
+        false => Ok(cidr),
+    }
 }
 
 fn addresses(field: &str, asked: &[String], within: &[Cidr]) -> Result<Vec<IpAddr>, String> {
-    let numbered = asked.iter().enumerate();
-    let address = numbered.map(|(index, text)| {
-        let address = text.parse::<IpAddr>();
-        let address =
-            address.map_err(|_| format!("{field}[{index}]: {text:?} is not an address"))?;
+    each(field, asked, |text| {
+        let address = address(text)?;
         match within.iter().any(|cidr| cidr.contains(address)) {
             true => Ok(address),
-            false => Err(format!(
-                "{field}[{index}]: {address} is not within the cidrs of this end"
-            )),
+            false => Err(format!("{address} is not within the cidrs of this end")),
         }
-    });
-    address.collect()
+    })
 }
 
 fn rules(field: &str, asked: &[NetworkRule]) -> Result<Vec<Rule>, String> {
-    let numbered = asked.iter().enumerate();
-    let rule = numbered.map(|(index, asked)| {
-        let rule = Rule::try_from(&crds::Rule {
+    each(field, asked, |asked| {
+        Rule::try_from(&crds::Rule {
             host: asked.cidr.is_none().then(|| "*".to_owned()),
             cidr: asked.cidr.clone(),
             port: asked.port,
             end_port: asked.end_port,
-        });
-        rule.map_err(|problem| format!("{field}[{index}]: {problem}"))
-    });
-    rule.collect()
+        })
+    })
 }

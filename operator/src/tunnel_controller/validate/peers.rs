@@ -1,106 +1,107 @@
 //! The peers of an exit: which MuxPeers it accepts, and their rules. Pure.
+//!
+//! A fault ends no carrier. A wrong item of `networkCIDRs` or `reversePorts` is left out. With a fault
+//! in another field, the peer keeps the keys, names and networks that it has in the gateways'
+//! configuration, as far as the MuxPeer still lists them, and each field without a fault has its new
+//! value. So a reduction always takes effect, and an extension only in a MuxPeer without a fault.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod taken;
+
 use std::sync::Arc;
 
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxExitSpec, MuxPeer, SecurityMode};
 use muxtunnel_gateway_config::{
-    Cidr, ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, PEERS_MAX, Peer, PeerList,
-    check_certificate_peers, check_peers,
+    Cidr, ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, Peer, PeerLimits, PeerList,
+    check_certificate_peers, check_network_of_peer, check_peers,
 };
+use serde_yaml::Value;
 
-use super::{connect, network, rules};
-use crate::tunnel_controller::dereference::Credentials;
-use crate::tunnel_controller::object::Object;
+use super::{Dereferenced, connect, network, rules};
+use crate::tunnel_controller::document::{NETWORK_PEERS, PEERS, cidrs_of, items, lessened};
+use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::problem::Problem;
+use taken::Taken;
 
 /// Longest text of a peer in the gateways' configuration, in bytes. So all peers of an exit fit into
 /// its ConfigMap.
 const PEER_BYTES_MAX: usize = 3 << 10;
+/// Bytes of a rule of `allowListen` without the name of the peer.
+const LISTEN_BYTES: usize = "- '[::]:65535,peer='\n".len();
 
 /// A MuxPeer of the exit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JudgedPeer {
     /// The object.
     pub object: Arc<MuxPeer>,
-    /// The peer for the gateways' configuration, or why the exit does not accept it.
+    /// The peer for the gateways' configuration, or why the exit does not accept the MuxPeer as it is.
     pub verdict: Result<Peer, Problem>,
+    /// What remains in effect of a MuxPeer with a fault.
+    pub kept: Option<Peer>,
     /// The peer for gateways of another security mode, which may still run after a change of the
     /// mode.
     pub former: Option<Peer>,
     /// The networks of the peer.
     pub networks: Vec<Cidr>,
+    /// The names of the reverse ports that the peer may serve.
+    pub reverse_ports: Vec<String>,
 }
 
 impl JudgedPeer {
-    /// The peer, if the exit accepts it.
+    /// The peer, if the exit accepts it without a fault.
     #[must_use]
     pub fn accepted(&self) -> Option<&Peer> {
         self.verdict.as_ref().ok()
     }
 
+    /// The peer in the gateways' configuration.
+    #[must_use]
+    pub fn served(&self) -> Option<&Peer> {
+        self.accepted().or(self.kept.as_ref())
+    }
+
     /// The peer, whatever the security mode of the exit.
     #[must_use]
     pub fn of_any_mode(&self) -> Option<&Peer> {
-        self.accepted().or(self.former.as_ref())
+        self.served().or(self.former.as_ref())
     }
 
-    /// The networks of an accepted peer that has networks.
+    /// The networks of a peer that has networks.
     pub(super) fn network(&self) -> Option<NetworkPeer> {
-        let accepted = self.accepted().filter(|_| !self.networks.is_empty())?;
+        let served = self.served().filter(|_| !self.networks.is_empty())?;
         Some(NetworkPeer {
-            identity: accepted.name.clone()?,
+            identity: served.name.clone()?,
             cidrs: self.networks.clone(),
         })
     }
 }
 
 /// Judges the peers of an exit, in the order of their creation. If two peers have a key, a
-/// certificate name or a network in common, the older object is accepted, then the object with the
-/// lower name. So nobody takes over a peer by a second object. The gateway refuses a whole list with
-/// one wrong peer, so each peer passes the gateway's own check here.
+/// certificate name or a network in common, the older object has it, then the object with the lower
+/// name. So nobody takes over a peer by a second object. The gateway refuses a whole list with one
+/// wrong peer, so each peer passes the gateway's own check here. `exit`: the spec, if it is applied.
+/// Otherwise the peers are judged by their own fields, because gateways do not have this spec.
 #[must_use]
 pub(super) fn judged(
-    credentials: &Credentials,
-    object: &Object,
+    exit: Option<&MuxExitSpec>,
+    named: &Dereferenced,
     namespace: &str,
 ) -> Vec<JudgedPeer> {
-    let mut peers = credentials.peers.clone();
+    let mut peers = named.credentials.peers.clone();
     peers.retain(|peer| peer.metadata.deletion_timestamp.is_none());
     peers.sort_by_key(|peer| (peer.creation_timestamp(), peer.name_any()));
-    let own = credentials.own.iter();
-    let own = own.filter_map(|own| own.status.public_key.as_deref());
-    let judge = Judge {
-        // Without a decoded spec, the peers are judged by their own fields.
-        exit: object
-            .exit()
-            .filter(|_| object.undecoded().is_none())
-            .map(|exit| &exit.spec),
-        namespace,
-        own: own.filter_map(key_bytes).collect(),
-    };
-    let mut taken = Taken::default();
+    let judge = Judge::new(exit, named, namespace);
+    // A peer of the other mode takes nothing from those of the exit's mode.
+    let mut modes = [Taken::default(), Taken::default()];
     let judged = peers.into_iter().map(|object| {
-        let found = judge.peer(&object).and_then(|(peer, networks)| {
-            taken.take(&peer, &networks)?;
-            Ok((peer, networks))
-        });
-        let (peer, networks) = match found {
-            Ok((peer, networks)) => (Ok(peer), networks),
-            Err(problem) => (Err(problem), Vec::new()),
-        };
-        let (verdict, former) = match judge.unsuited(&object) {
-            None => (peer, None),
-            Some(problem) => (Err(problem), peer.ok()),
-        };
-        JudgedPeer {
-            object,
-            verdict,
-            former,
-            networks,
+        let has_names = !object.spec.certificate_names.is_empty();
+        let mut judged = judge.peer(object, &mut modes[usize::from(has_names)]);
+        if let Some(problem) = judge.unsuited(&judged.object) {
+            let found = std::mem::replace(&mut judged.verdict, Err(problem));
+            judged.former = found.ok().or(judged.kept.take());
         }
+        judged
     });
     judged.collect()
 }
@@ -110,104 +111,126 @@ fn key_bytes(text: &str) -> Option<[u8; KEY_BYTES]> {
     Some(*key.bytes())
 }
 
+/// The limits in force.
+fn limits(asked: PeerLimits) -> PeerLimits {
+    PeerLimits {
+        carriers: asked.carriers.or(Some(PeerLimits::CARRIERS_DEFAULT)),
+        ..asked
+    }
+}
+
 fn no(code: Code, detail: String) -> Problem {
     Problem { code, detail }
 }
 
-/// What the accepted peers have, with the names of the peers.
-#[derive(Default)]
-struct Taken {
-    keys: BTreeMap<[u8; KEY_BYTES], String>,
-    names: Vec<(String, String)>,
-    networks: Vec<(Cidr, String)>,
-    count: usize,
+fn wrong(detail: String) -> Problem {
+    no(Code::InvalidSpec, detail)
 }
 
-impl Taken {
-    /// Adds a peer, unless an older peer is in its way.
-    fn take(&mut self, peer: &Peer, networks: &[Cidr]) -> Result<(), Problem> {
-        for key in &peer.public_keys {
-            if let Some(owner) = self.keys.get(key.bytes()) {
-                let detail = format!("MuxPeer {owner} has the key {key} as well, and is older");
-                return Err(no(Code::KeyConflict, detail));
-            }
-        }
-        for name in &peer.certificate_names {
-            let mut owners = self.names.iter();
-            if let Some((other, owner)) = owners.find(|(other, _)| covers_same(name, other)) {
-                let detail = format!(
-                    "certificateNames has {name}, and the older MuxPeer {owner} has {other}: a certificate could belong to both"
-                );
-                return Err(no(Code::KeyConflict, detail));
-            }
-        }
-        for network in networks {
-            let mut owners = self.networks.iter();
-            let overlap = |other: &Cidr| other.has(*network) || network.has(*other);
-            if let Some((other, owner)) = owners.find(|(other, _)| overlap(other)) {
-                let detail = format!(
-                    "networkCIDRs has {network}, and the older MuxPeer {owner} has {other}: choose networks that do not overlap"
-                );
-                return Err(no(Code::NetworkConflict, detail));
-            }
-        }
-        if self.count == PEERS_MAX {
-            let detail = format!("the exit has {PEERS_MAX} peers already");
-            return Err(no(Code::ExitFull, detail));
-        }
-        self.count += 1;
-        let owner = peer.name.clone().unwrap_or_default();
-        let keys = peer.public_keys.iter().map(|key| *key.bytes());
-        self.keys.extend(keys.map(|key| (key, owner.clone())));
-        let names = peer.certificate_names.iter().cloned();
-        self.names.extend(names.map(|name| (name, owner.clone())));
-        let networks = networks.iter().copied();
-        self.networks
-            .extend(networks.map(|network| (network, owner.clone())));
-        Ok(())
-    }
-}
-
-/// Whether a certificate may have a name that both texts accept. A text that ends in `/*` accepts all
-/// names below it.
-fn covers_same(one: &str, other: &str) -> bool {
-    let covers = |pattern: &str, name: &str| {
-        let below = pattern
-            .strip_suffix('*')
-            .filter(|below| below.ends_with('/'));
-        pattern == name || below.is_some_and(|below| name.starts_with(below))
-    };
-    covers(one, other) || covers(other, one)
-}
-
-/// Judges one peer by its own fields and those of the exit.
+/// Judges each peer by its own fields, those of the exit and those of older peers.
 struct Judge<'a> {
     exit: Option<&'a MuxExitSpec>,
+    /// `network.peerCIDRs` and `network.addressPools` of the exit. Empty if they are invalid, because
+    /// the exit's spec is then not applied.
+    bounds: Vec<Cidr>,
+    pools: Vec<Cidr>,
     namespace: &'a str,
     /// The known keys of the exit itself.
     own: Vec<[u8; KEY_BYTES]>,
+    /// The configurations of running gateways.
+    documents: Vec<&'a Value>,
 }
 
-impl Judge<'_> {
-    fn peer(&self, object: &MuxPeer) -> Result<(Peer, Vec<Cidr>), Problem> {
+impl<'a> Judge<'a> {
+    fn new(exit: Option<&'a MuxExitSpec>, named: &'a Dereferenced, namespace: &'a str) -> Self {
+        let network = exit.and_then(|exit| exit.network.as_deref());
+        let cidrs = |list: fn(&muxtunnel_crds::ExitNetwork) -> &[String]| {
+            let parsed = network.and_then(|network| network::cidrs("", list(network)).ok());
+            parsed.unwrap_or_default()
+        };
+        let own = named.credentials.own.iter();
+        let own = own.filter_map(|own| own.status.public_key.as_deref());
+        let config_map = named.live.config_maps.get(&End::Exit);
+        Self {
+            exit,
+            bounds: cidrs(|network| &network.peer_cidrs),
+            pools: cidrs(|network| &network.address_pools),
+            namespace,
+            own: own.filter_map(key_bytes).collect(),
+            documents: config_map.map_or(Vec::new(), |own| own.documents.values().collect()),
+        }
+    }
+
+    fn peer(&self, object: Arc<MuxPeer>, taken: &mut Taken) -> JudgedPeer {
+        let mut judged = JudgedPeer {
+            verdict: Err(no(Code::ExitFull, String::new())),
+            kept: None,
+            former: None,
+            networks: Vec::new(),
+            reverse_ports: Vec::new(),
+            object,
+        };
+        if let Err(full) = taken.place() {
+            judged.verdict = Err(full);
+            return judged;
+        }
+        let object = &*judged.object;
+        let own = self.own_fields(object).and_then(|peer| {
+            taken.check(&peer)?;
+            Ok(peer)
+        });
+        let (peer, fault) = match own {
+            Ok(peer) => (peer, None),
+            Err(fault) => match self.last(object, taken) {
+                Some(last) => (last, Some(fault)),
+                None => {
+                    judged.verdict = Err(fault);
+                    return judged;
+                }
+            },
+        };
+        let (networks, wrong_network) = self.networks(object, taken);
+        let (ports, wrong_port) = self.reverse_ports(object);
+        let networks = match &fault {
+            None => networks,
+            Some(_) => lessened(&self.last_networks(object), &networks),
+        };
+        taken.add(&peer, &networks);
+        (judged.networks, judged.reverse_ports) = (networks, ports);
+        match fault.or(wrong_port).or(wrong_network) {
+            None => judged.verdict = Ok(peer),
+            Some(fault) => (judged.verdict, judged.kept) = (Err(fault), Some(peer)),
+        }
+        judged
+    }
+
+    /// The peer without its networks and reverse ports.
+    fn own_fields(&self, object: &MuxPeer) -> Result<Peer, Problem> {
         let spec = &object.spec;
-        let wrong = |problem: String| no(Code::InvalidSpec, problem);
         let keys = connect::keys("publicKeys", &spec.public_keys, KeyRole::Entry);
-        let expiration_time = spec.expiration_time.as_ref();
-        let expiration_time =
-            expiration_time.map(|time| ExpirationTime::parse(&time.0.to_string()));
         let peer = Peer {
             name: Some(object.name_any()),
             public_keys: keys.map_err(|problem| no(Code::KeyInvalid, problem))?,
             certificate_names: spec.certificate_names.clone(),
             suspend: spec.suspend,
-            expiration_time: expiration_time
-                .transpose()
-                .map_err(|problem| wrong(format!("expirationTime: {problem}")))?,
+            expiration_time: expiration_time(object).map_err(wrong)?,
             allow: rules::parsed("allow", &spec.allow, self.namespace).map_err(wrong)?,
             deny: rules::parsed("deny", &spec.deny, self.namespace).map_err(wrong)?,
+            limits: limits(spec.limits.unwrap_or_default()),
         };
-        let one = std::slice::from_ref(&peer);
+        self.check(&peer)?;
+        match fits(&peer, object) {
+            true => Ok(peer),
+            false => Err(wrong(format!(
+                "the peer has more than {PEER_BYTES_MAX} bytes in the gateways' configuration: use fewer or wider \
+                 rules and networks"
+            ))),
+        }
+    }
+
+    /// The gateway's check.
+    fn check(&self, peer: &Peer) -> Result<(), Problem> {
+        let one = std::slice::from_ref(peer);
         let checked = match peer.certificate_names.is_empty() {
             true => check_peers(one, PeerList::Entries, &self.own),
             false => check_certificate_peers(one, false),
@@ -218,21 +241,50 @@ impl Judge<'_> {
                 false => Code::InvalidSpec,
             };
             no(code, format!("{} {}", found.field, found.problem))
-        })?;
-        self.check_reverse_ports(object).map_err(wrong)?;
-        let networks = self.networks(object).map_err(wrong)?;
-        let text = serde_yaml::to_string(&(
-            &peer,
-            networks.iter().map(Cidr::to_string).collect::<Vec<_>>(),
-        ));
-        if text.map_or(usize::MAX, |text| text.len()) > PEER_BYTES_MAX {
-            let detail = format!(
-                "the peer has more than {PEER_BYTES_MAX} bytes in the gateways' configuration: use fewer or wider \
-                 rules and networks"
-            );
-            return Err(wrong(detail));
+        })
+    }
+
+    /// What the gateways have of a MuxPeer with a fault, without what it no longer lists and what older
+    /// peers have. `None` if no key and no name is left.
+    fn last(&self, object: &MuxPeer, taken: &Taken) -> Option<Peer> {
+        let (spec, name) = (&object.spec, object.name_any());
+        let peers = self
+            .documents
+            .iter()
+            .flat_map(|document| items(document, &PEERS));
+        let is_it = |peer: &&Value| peer.get("name").and_then(Value::as_str) == Some(&name);
+        let found = peers.filter(is_it).cloned();
+        let mut found = found.filter_map(|peer| serde_yaml::from_value::<Peer>(peer).ok());
+        let mut last = taken.without(found.next()?);
+        let keys = &mut last.public_keys;
+        keys.retain(|key| spec.public_keys.contains(&key.to_string()));
+        let names = &mut last.certificate_names;
+        names.retain(|name| spec.certificate_names.contains(name));
+        last.suspend = spec.suspend;
+        if let Ok(time) = expiration_time(object) {
+            last.expiration_time = time;
         }
-        Ok((peer, networks))
+        let parsed = |field, list| rules::parsed(field, list, self.namespace);
+        if let (Ok(allow), Ok(deny)) = (parsed("allow", &spec.allow), parsed("deny", &spec.deny)) {
+            let new = Peer {
+                allow,
+                deny,
+                ..last.clone()
+            };
+            last = if fits(&new, object) { new } else { last };
+        }
+        self.check(&last).ok().map(|()| last)
+    }
+
+    /// The networks that the gateways have of a MuxPeer.
+    fn last_networks(&self, object: &MuxPeer) -> Vec<Cidr> {
+        let name = object.name_any();
+        let mut documents = self.documents.iter();
+        let found = documents.find_map(|document| {
+            let mut peers = items(document, &NETWORK_PEERS).iter();
+            peers.find(|peer| peer.get("identity").and_then(Value::as_str) == Some(&name))
+        });
+        found.map_or(Vec::new(), cidrs_of)
     }
 
     /// Why the exit's security mode does not suit the peer.
@@ -253,61 +305,84 @@ impl Judge<'_> {
             }
         };
         let detail = || format!("the exit has security mode {name}: set {field}");
-        is_missing.then(|| no(Code::InvalidSpec, detail()))
+        is_missing.then(|| wrong(detail()))
     }
 
-    fn check_reverse_ports(&self, object: &MuxPeer) -> Result<(), String> {
-        let Some(exit) = self.exit else {
-            return Ok(());
+    /// The reverse ports that the exit has, and why another one is left out.
+    fn reverse_ports(&self, object: &MuxPeer) -> (Vec<String>, Option<Problem>) {
+        let asked = object.spec.reverse_ports.iter().cloned();
+        let is_known = |name: &String| {
+            let ports = self.exit.map(|exit| exit.reverse_ports.iter());
+            ports.is_none_or(|mut ports| ports.any(|port| port.name == *name))
         };
-        let known = exit.reverse_ports.iter().map(|port| port.name.as_str());
-        let known: BTreeSet<_> = known.collect();
-        let mut asked = object.spec.reverse_ports.iter();
-        match asked.find(|name| !known.contains(name.as_str())) {
-            Some(name) => Err(format!(
+        let (known, others): (_, Vec<_>) = asked.partition(is_known);
+        let problem = others.first().map(|name| {
+            wrong(format!(
                 "reversePorts has {name}, which is not in reversePorts of the MuxExit: correct the name, or add the port there"
-            )),
-            None => Ok(()),
-        }
+            ))
+        });
+        (known, problem)
     }
 
-    /// The networks of the peer, which the exit's `peerCIDRs` contain.
-    fn networks(&self, object: &MuxPeer) -> Result<Vec<Cidr>, String> {
-        let networks = network::cidrs("networkCIDRs", &object.spec.network_cidrs)?;
-        let Some(exit) = self.exit.filter(|_| !networks.is_empty()) else {
-            return Ok(networks);
-        };
-        let asked = exit.network.as_ref();
-        let asked =
-            asked.ok_or("networkCIDRs needs network of the MuxExit: remove networkCIDRs")?;
-        let bounds = network::peer_cidrs(asked)?;
-        let is_within = |network: &Cidr| bounds.iter().any(|bound| bound.has(*network));
-        match networks.iter().find(|network| !is_within(network)) {
-            Some(network) => Err(format!(
-                "networkCIDRs: {network} is not within network.peerCIDRs of the MuxExit"
-            )),
-            None => Ok(networks),
+    /// The networks that the peer may have, and why another one is left out.
+    fn networks(&self, object: &MuxPeer, taken: &Taken) -> (Vec<Cidr>, Option<Problem>) {
+        let (mut networks, mut problem) = (Vec::new(), None);
+        for (index, text) in object.spec.network_cidrs.iter().enumerate() {
+            let found = network::cidr(text);
+            let found = found.map_err(|problem| wrong(format!("networkCIDRs[{index}]: {problem}")));
+            let found = found.and_then(|network| {
+                self.check_network(network)?;
+                taken.check_network(network)?;
+                Ok(network)
+            });
+            match found {
+                Ok(network) => networks.push(network),
+                Err(found) => problem = problem.or(Some(found)),
+            }
+        }
+        (networks, problem)
+    }
+
+    fn check_network(&self, network: Cidr) -> Result<(), Problem> {
+        if let Some(exit) = self.exit {
+            if exit.network.is_none() {
+                let detail = "networkCIDRs needs network of the MuxExit: remove networkCIDRs";
+                return Err(wrong(detail.to_owned()));
+            }
+            if !self.bounds.iter().any(|bound| bound.has(network)) {
+                return Err(wrong(format!(
+                    "networkCIDRs: {network} is not within network.peerCIDRs of the MuxExit"
+                )));
+            }
+        }
+        let checked = check_network_of_peer(network, &[network]);
+        checked.map_err(|problem| wrong(format!("networkCIDRs: {problem}")))?;
+        let overlaps = |pool: &&Cidr| pool.has(network) || network.has(**pool);
+        let pool = self.pools.iter().find(overlaps);
+        match pool.filter(|_| !network.is_single()) {
+            Some(pool) => {
+                let detail = format!(
+                    "networkCIDRs has {network}, which has addresses of network.addressPools {pool} of the MuxExit: choose \
+                     another network, or single addresses of the pool"
+                );
+                Err(no(Code::NetworkConflict, detail))
+            }
+            None => Ok(()),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn expiration_time(object: &MuxPeer) -> Result<Option<ExpirationTime>, String> {
+    let time = object.spec.expiration_time.as_ref();
+    let time = time.map(|time| ExpirationTime::parse(&time.0.to_string()));
+    let time = time.transpose();
+    time.map_err(|problem| format!("expirationTime: {problem}"))
+}
 
-    #[test]
-    fn a_certificate_belongs_to_one_peer_alone() {
-        for (one, other, expected) in [
-            ("spiffe://a/ns/x", "spiffe://a/ns/x", true),
-            ("spiffe://a/ns/x", "spiffe://a/ns/y", false),
-            ("spiffe://a/ns/*", "spiffe://a/ns/x/mt/near/entry", true),
-            ("spiffe://a/*", "spiffe://a/ns/*", true),
-            ("spiffe://a/ns/*", "spiffe://a/nsx", false),
-            // Without a slash, the text is the whole name.
-            ("a*", "ab", false),
-        ] {
-            assert_eq!(covers_same(one, other), expected, "{one} {other}");
-            assert_eq!(covers_same(other, one), expected, "{other} {one}");
-        }
-    }
+/// Whether the text of the peer in the gateways' configuration has at most [`PEER_BYTES_MAX`] bytes.
+fn fits(peer: &Peer, object: &MuxPeer) -> bool {
+    let listens = LISTEN_BYTES + object.name_any().len();
+    let listens = listens * object.spec.reverse_ports.len();
+    let text = serde_yaml::to_string(&(peer, &object.spec.network_cidrs));
+    text.is_ok_and(|text| text.len() + listens <= PEER_BYTES_MAX)
 }

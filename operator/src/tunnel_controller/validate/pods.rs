@@ -7,7 +7,7 @@ use muxtunnel_crds::{Backend, Profile, Scope, Tuning, WanEmulation};
 use muxtunnel_gateway_config::BitRate;
 
 use super::{ValidatedGateway, ValidatedObject, asked, rollouts};
-use crate::settings::Settings;
+use crate::class::Class;
 use crate::tunnel_controller::dereference::{Dereferenced, SeenProbe};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::object::Object;
@@ -18,10 +18,8 @@ use crate::tunnel_controller::rollouts::Rollout;
 pub struct ValidatedPods {
     /// The requested sysctls, by name.
     pub tuning: BTreeMap<String, String>,
-    /// The WAN emulation, if it is requested and permitted.
+    /// The WAN emulation, if it is requested.
     pub wan: Option<ValidatedWan>,
-    /// Whether WAN emulation is requested and not permitted.
-    pub wan_disabled: bool,
     /// Whether the spec names sysctls. A Job tests the sysctls before gateways get them.
     pub is_probed: bool,
     /// The Jobs that test sysctls, running and ended.
@@ -52,21 +50,22 @@ impl ValidatedPods {
         object: &Object,
         named: &Dereferenced,
         gateways: &BTreeMap<End, ValidatedGateway>,
-        settings: &Settings,
+        class: &Class,
     ) -> Self {
-        let wan = object.wan_emulation().and_then(wan);
+        // A MuxRendezvous has no kernel settings.
+        let asked = match object.rendezvous() {
+            Some(_) => None,
+            None => class.tuning(object.tuning()),
+        };
         let mut pods = Self {
-            tuning: object.tuning().map(tuning).unwrap_or_default(),
-            wan_disabled: wan.is_some() && !settings.wan_emulation,
-            wan: wan.filter(|_| settings.wan_emulation),
-            is_probed: object
-                .tuning()
-                .is_some_and(|tuning| !tuning.sysctls.is_empty()),
+            tuning: asked.map(tuning).unwrap_or_default(),
+            wan: object.wan_emulation().and_then(wan),
+            is_probed: asked.is_some_and(|tuning| !tuning.sysctls.is_empty()),
             probes: named.probes.clone(),
             rollouts: BTreeMap::new(),
         };
         let rollouts = gateways.iter().map(|(end, gateway)| {
-            let asked = asked(&pods.sysctls(), &gateway.template);
+            let asked = self::asked(&pods.sysctls(), &gateway.template);
             (*end, rollouts::rollout(*end, asked, named))
         });
         pods.rollouts = rollouts.collect();

@@ -1,19 +1,13 @@
-//! Checks the permissions of the installation, which the schema does not know. Pure.
+//! Checks what the schema does not know, and the permissions of the class. Pure.
 
-use muxtunnel_crds::ServiceType;
+use muxtunnel_crds::{Feature, ServiceType};
 
-use crate::settings::Settings;
+use crate::class::Class;
 use crate::tunnel_controller::object::Object;
 
-/// The first problem of the spec, as a sentence.
-pub(super) fn problem(object: &Object, settings: &Settings) -> Option<String> {
-    of_ssh(object)
-        .or_else(|| of_pods(object, settings))
-        .or_else(|| of_network(object, settings))
-}
-
-/// Without `from`, the NetworkPolicy admits only the object's namespace.
-fn of_ssh(object: &Object) -> Option<String> {
+/// The first problem of the spec, as a sentence. Without `from`, the NetworkPolicy admits only the
+/// object's namespace.
+pub(super) fn problem(object: &Object) -> Option<String> {
     let ssh = object.exit()?.spec.ssh.as_deref()?;
     let type_ = ssh.service.as_ref().map(|service| service.settings.type_());
     let is_exposed = type_.unwrap_or_default() != ServiceType::ClusterIP;
@@ -21,15 +15,27 @@ fn of_ssh(object: &Object) -> Option<String> {
     (is_exposed && ssh.from.is_none()).then(|| sentence.to_owned())
 }
 
-fn of_pods(object: &Object, settings: &Settings) -> Option<String> {
+/// The first field that the class does not permit, as a sentence.
+pub(super) fn not_permitted(object: &Object, class: &Class) -> Option<String> {
     let mut metadata = object
         .ends()
         .filter_map(|end| object.template(end)?.metadata.as_ref());
-    metadata.find_map(|metadata| settings.refused_key(metadata))
-}
-
-fn of_network(object: &Object, settings: &Settings) -> Option<String> {
-    let sentence = "network: the installation does not permit networks, because their init containers have NET_ADMIN and MKNOD: \
-                    install the chart with network.enabled=true";
-    (object.has_network() && !settings.network).then(|| sentence.to_owned())
+    let key = metadata.find_map(|metadata| class.refused_key(metadata));
+    let tuning = object.tuning();
+    let features = [
+        (
+            object.wan_emulation().is_some(),
+            Feature::WanEmulation,
+            "wanEmulation",
+        ),
+        (object.has_network(), Feature::Network, "network"),
+        (
+            tuning.is_some_and(|tuning| tuning.allow_unsafe),
+            Feature::UnsafeSysctls,
+            "tuning.allowUnsafe",
+        ),
+    ];
+    let asked = features.into_iter().filter(|(is_asked, ..)| *is_asked);
+    let mut refused = asked.filter_map(|(_, feature, field)| class.refusal(feature, field));
+    key.or_else(|| refused.next())
 }

@@ -3,10 +3,10 @@
 use muxtunnel_codes::Code;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{Cidr, CidrError, HostPattern, Rule};
+use muxtunnel_gateway_config::{Cidr, HostPattern, Rule};
 
 use super::target::not_permitted;
-use super::{Dereferenced, Finding};
+use super::{Dereferenced, Finding, each};
 use crate::tunnel_controller::object::Object;
 use crate::tunnel_controller::references::{canonical_rule, services_of_rule};
 
@@ -46,7 +46,9 @@ pub(super) fn rules(
         allow,
         deny,
         protected: protected.collect(),
-        nat64_prefixes: prefixes(object.nat64_prefixes())?,
+        nat64_prefixes: each("nat64Prefixes", object.nat64_prefixes(), |text| {
+            text.parse::<Cidr>()
+        })?,
     };
     Ok((policy, findings))
 }
@@ -58,21 +60,7 @@ pub(super) fn parsed(
     rules: &[crds::Rule],
     namespace: &str,
 ) -> Result<Vec<Rule>, String> {
-    let numbered = rules.iter().enumerate();
-    let rule = numbered.map(|(index, asked)| {
-        let rule = rule(asked, namespace);
-        rule.map_err(|problem| format!("{field}[{index}]: {problem}"))
-    });
-    rule.collect()
-}
-
-fn prefixes(asked: &[String]) -> Result<Vec<Cidr>, String> {
-    let numbered = asked.iter().enumerate();
-    let prefix = numbered.map(|(index, text)| {
-        let prefix: Result<Cidr, CidrError> = text.parse();
-        prefix.map_err(|problem| format!("nat64Prefixes[{index}]: {problem}"))
-    });
-    prefix.collect()
+    each(field, rules, |asked| rule(asked, namespace))
 }
 
 fn rule(asked: &crds::Rule, namespace: &str) -> Result<Rule, &'static str> {

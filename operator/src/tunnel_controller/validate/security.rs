@@ -3,6 +3,7 @@
 use muxtunnel_crds::SecurityMode;
 
 use super::ValidatedCertificates;
+use crate::class::Class;
 use crate::tunnel_controller::dereference::Credentials;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::holder::Holder;
@@ -21,7 +22,7 @@ pub enum ValidatedSecurity {
     },
     /// Carriers use TLS with public keys of both ends. The other end belongs to another object.
     PublicKeys {
-        /// The Secrets with the private keys, in ascending order of their generations, 1 or 2.
+        /// The Secrets with the private keys, the newest last, 1 or 2.
         secrets: Vec<String>,
     },
     /// Carriers use TLS with certificates of both ends.
@@ -49,6 +50,7 @@ impl ValidatedSecurity {
 pub(super) struct Source<'a> {
     pub(super) object: &'a Object,
     pub(super) holder: &'a Holder,
+    pub(super) class: &'a Class,
     /// The source of the certificates.
     pub(super) certificates: &'a ValidatedCertificates,
     pub(super) credentials: &'a Credentials,

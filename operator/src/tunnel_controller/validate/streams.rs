@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{
-    Forward, Limits, Priority, Proxy, ProxyListen, ProxyProtocol, ReverseForward, Target, Timeouts,
-};
+use muxtunnel_crds::{Forward, Proxy, ReverseForward, Target, Timeouts};
 use muxtunnel_gateway_config as config;
 
-use super::target::{Missing, Resolved, Scope};
+use super::target::{Missing, Scope};
 use super::{DeniedTarget, Dereferenced, Finding, Findings, rules};
 use crate::tunnel_controller::object::Object;
 
@@ -19,9 +17,9 @@ const USERS_KEY: &str = "users";
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Streams {
     /// The forwards with a known target.
-    pub forwards: Vec<ValidatedForward>,
+    pub forwards: Vec<config::Forward>,
     /// The reverse forwards with a known target: the exit listens, the entry dials.
-    pub reverse_forwards: Vec<ValidatedForward>,
+    pub reverse_forwards: Vec<config::Forward>,
     /// The ports whose clients name their targets.
     pub proxies: Vec<ValidatedProxy>,
     /// Rules for targets, in addition to the targets of the forwards.
@@ -30,42 +28,13 @@ pub struct Streams {
     pub timeouts: Timeouts,
 }
 
-/// A port with fixed targets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValidatedForward {
-    /// The name.
-    pub name: String,
-    /// The port that the listening end opens.
-    pub port: u16,
-    /// Hosts and ports, in the order of their use. The end that dials resolves the hosts.
-    pub targets: Vec<(String, u16)>,
-    /// Whether gateways accept and send clients' addresses in PROXY headers.
-    pub proxy_protocol: ProxyProtocol,
-    /// The priority of the streams.
-    pub priority: Priority,
-    /// The limits of the streams.
-    pub limits: Limits,
-}
-
 /// A port whose clients name their targets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidatedProxy {
-    /// The name.
-    pub name: String,
-    /// The port that the entry opens.
-    pub port: u16,
-    /// The protocol of the clients.
-    pub protocol: ProxyListen,
+    /// The port, without its users.
+    pub listener: config::ProxyListener,
     /// The permitted users. `None` permits any client.
     pub users: Option<UsersFile>,
-    /// Whether gateways accept clients' addresses in PROXY headers.
-    pub proxy_protocol: ProxyProtocol,
-    /// The targets of clients of other protocols, in the order of their use.
-    pub fallback_targets: Vec<(String, u16)>,
-    /// The priority of the streams.
-    pub priority: Priority,
-    /// The limits of the streams.
-    pub limits: Limits,
 }
 
 /// A key of a Secret with users. The gateways mount the Secret, and the operator never reads it.
@@ -75,6 +44,12 @@ pub struct UsersFile {
     pub secret: String,
     /// The key.
     pub key: String,
+}
+
+/// All addresses of the pod in both families. If the kernel has no IPv6, the gateway listens on the
+/// IPv4 addresses.
+pub(in crate::tunnel_controller) fn all_addresses(port: u16) -> String {
+    format!("[::]:{port}")
 }
 
 /// The streams of `object`, and the problems of their targets.
@@ -119,12 +94,12 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     /// `None` without a usable target.
-    fn forward(&mut self, asked: &Forward) -> Option<ValidatedForward> {
+    fn forward(&mut self, asked: &Forward) -> Option<config::Forward> {
         let place = format!("forward {}", asked.name);
-        Some(ValidatedForward {
+        Some(config::Forward {
             targets: self.targets(&place, &asked.targets, false)?,
             name: asked.name.clone(),
-            port: asked.port,
+            listen: all_addresses(asked.port),
             proxy_protocol: asked.proxy_protocol.unwrap_or_default(),
             priority: asked.priority.unwrap_or_default(),
             limits: asked.limits.unwrap_or_default(),
@@ -132,13 +107,13 @@ impl Resolver<'_> {
     }
 
     /// `None` without a usable target.
-    fn reverse(&mut self, asked: &ReverseForward) -> Option<ValidatedForward> {
+    fn reverse(&mut self, asked: &ReverseForward) -> Option<config::Forward> {
         let place = format!("reverse forward {}", asked.name);
-        Some(ValidatedForward {
+        Some(config::Forward {
             targets: self.targets(&place, &asked.targets, true)?,
             name: asked.name.clone(),
-            port: asked.port,
-            proxy_protocol: ProxyProtocol::default(),
+            listen: all_addresses(asked.port),
+            proxy_protocol: config::ProxyProtocol::default(),
             priority: asked.priority.unwrap_or_default(),
             limits: asked.limits.unwrap_or_default(),
         })
@@ -151,24 +126,30 @@ impl Resolver<'_> {
             key: asked.key.clone().unwrap_or_else(|| USERS_KEY.to_owned()),
         });
         let fallback_targets = self.targets(&place, &asked.fallback_targets, false);
-        ValidatedProxy {
+        let listener = config::ProxyListener {
             name: asked.name.clone(),
-            port: asked.port,
             protocol: asked.protocol,
-            users,
-            proxy_protocol: ProxyProtocol {
-                accept: asked.accept_proxy_protocol,
-                send: None,
-            },
+            listen: all_addresses(asked.port),
             fallback_targets: fallback_targets.unwrap_or_default(),
+            users_file: None,
+            user: None,
+            password_file: None,
+            accept_proxy_protocol: asked.accept_proxy_protocol,
+            send_proxy_protocol: None,
             priority: asked.priority.unwrap_or_default(),
             limits: asked.limits.unwrap_or_default(),
-        }
+        };
+        ValidatedProxy { listener, users }
     }
 
     /// The usable targets of `asked`, in their order. `None` if there are none. Adds a finding for
     /// each kind of problem.
-    fn targets(&mut self, place: &str, asked: &[Target], reverse: bool) -> Option<Vec<Resolved>> {
+    fn targets(
+        &mut self,
+        place: &str,
+        asked: &[Target],
+        reverse: bool,
+    ) -> Option<Vec<config::Target>> {
         let mut targets = Vec::new();
         let mut problems: BTreeMap<Code, Vec<String>> = BTreeMap::new();
         let mut works = false;

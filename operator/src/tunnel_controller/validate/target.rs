@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_crds::Target;
+use muxtunnel_gateway_config as config;
 
 use super::Dereferenced;
 use crate::caches::Endpoints;
@@ -39,14 +40,11 @@ pub(super) struct Scope<'a> {
     pub(super) is_dialled_here: bool,
 }
 
-/// A target with a host and a port.
-pub(super) type Resolved = (String, u16);
-
 impl Scope<'_> {
     /// Returns the target and its problem. The target of a missing Service is kept. A target is
     /// removed in three cases: the Service lacks the port, the Service is an alias, or its namespace
     /// does not permit the reference.
-    pub(super) fn resolve(&self, target: &Target) -> (Option<Resolved>, Option<Missing>) {
+    pub(super) fn resolve(&self, target: &Target) -> (Option<config::Target>, Option<Missing>) {
         let Target {
             service_ref,
             host,
@@ -61,7 +59,7 @@ impl Scope<'_> {
             (Some(service), _) => self.of_service(&service_name(service, self.namespace), *port),
             (None, Some(host)) if self.is_dialled_here => self.of_host(host, *port),
             // Gateways of another cluster resolve and dial the target.
-            (None, Some(host)) => (Some((lower_case(host), *port)), None),
+            (None, Some(host)) => (Some(tcp(lower_case(host), *port)), None),
             (None, None) => {
                 let sentence = "the target has neither serviceRef nor host: set one of both";
                 (None, Some(Missing::Service(sentence.to_owned())))
@@ -69,19 +67,25 @@ impl Scope<'_> {
         }
     }
 
-    fn of_service(&self, service: &ServiceName, port: u16) -> (Option<Resolved>, Option<Missing>) {
+    fn of_service(
+        &self,
+        service: &ServiceName,
+        port: u16,
+    ) -> (Option<config::Target>, Option<Missing>) {
         let host = format!("{}.{}.svc", service.name, service.namespace);
         if let Some(forbidden) = self.forbidden(service, &host) {
             return (None, Some(forbidden));
         }
         match self.service_port(port, service) {
-            Ok(port) => (Some((host, port)), self.unready(service)),
-            Err(Unusable::Absent(missing)) => (Some((host, port)), Some(Missing::Service(missing))),
+            Ok(port) => (Some(tcp(host, port)), self.unready(service)),
+            Err(Unusable::Absent(missing)) => {
+                (Some(tcp(host, port)), Some(Missing::Service(missing)))
+            }
             Err(Unusable::Wrong(missing)) => (None, Some(Missing::Service(missing))),
         }
     }
 
-    fn of_host(&self, host: &str, port: u16) -> (Option<Resolved>, Option<Missing>) {
+    fn of_host(&self, host: &str, port: u16) -> (Option<config::Target>, Option<Missing>) {
         let dialled = host_of_pod(host, self.namespace, &self.named.services)
             .unwrap_or_else(|| canonical_host(host, self.namespace));
         for service in services_of_host(host, self.namespace) {
@@ -92,7 +96,7 @@ impl Scope<'_> {
                 return (None, Some(Missing::Service(wrong)));
             }
         }
-        (Some((dialled, port)), None)
+        (Some(tcp(dialled, port)), None)
     }
 
     fn forbidden(&self, service: &ServiceName, host: &str) -> Option<Missing> {
@@ -181,6 +185,10 @@ pub(super) fn not_permitted(
          ReferenceGrant or MuxGrant there{grant}",
         kind.name()
     )
+}
+
+const fn tcp(host: String, port: u16) -> config::Target {
+    config::Target::Tcp { host, port }
 }
 
 /// The canonical form that both ends compare.

@@ -9,13 +9,13 @@ use muxtunnel_operator::benchmark_controller::build::{
     EnvironmentObjects, environment, results, runner,
 };
 use muxtunnel_operator::benchmark_controller::validate::validate;
-use muxtunnel_operator::settings::Settings;
 use muxtunnel_operator::tunnel_controller;
 use muxtunnel_operator::tunnel_controller::object::Object;
-use muxtunnel_testkit::pod_security::violations;
+use muxtunnel_testkit::openshift::restricted_v2;
 use serde_json::{Value, json};
 
-use crate::fixtures::benchmark::{benchmark, settings};
+use crate::fixtures::benchmark::{benchmark, class, settings};
+use crate::fixtures::tunnel::class_with;
 
 const SPEC: &str = "
 tunnel:
@@ -30,7 +30,7 @@ warmUpSeconds: 2
 
 /// Environment `index` of the benchmark `spec` as JSON: tunnels, services, deployments by name.
 fn built(spec: &str, index: usize) -> (EnvironmentObjects, BTreeMap<String, Value>) {
-    let valid = validate(&benchmark(spec), &settings()).unwrap();
+    let valid = validate(&benchmark(spec), Ok(class())).unwrap();
     let objects = environment(&settings(), &valid, &valid.environments[index]).unwrap();
     let agents = objects.agents.iter().map(|agent| {
         let pod = serde_json::to_value(&agent.spec.as_ref().unwrap().template).unwrap();
@@ -84,15 +84,14 @@ fn the_tunnel_pair_keeps_the_kernels_defaults_and_no_privilege() {
 }
 
 #[test]
-fn every_pod_fits_into_restricted_but_for_the_emulation() {
-    let valid = validate(&benchmark(SPEC), &settings()).unwrap();
-    let runner = serde_json::to_value(runner::job(&settings(), &valid)).unwrap();
-    let found = violations(&runner["spec"]["template"]["spec"]);
-    assert!(found.is_empty(), "{found:?}");
+fn every_pod_fits_into_restricted_v2_but_for_the_emulation() {
+    let valid = validate(&benchmark(SPEC), Ok(class())).unwrap();
+    let runner = serde_json::to_value(runner::job(&valid)).unwrap();
+    restricted_v2(&runner["spec"]["template"]["spec"]).unwrap();
     for index in [0, 1] {
         let (_, agents) = built(SPEC, index);
         for (name, pod) in agents {
-            let mut found = violations(&pod["spec"]);
+            let mut found = restricted_v2(&pod["spec"]).err().unwrap_or_default();
             found.retain(|control| !control.ends_with(": wan"));
             assert!(found.is_empty(), "{name}: {found:?}");
         }
@@ -240,8 +239,9 @@ fn ip_packets_have_a_tunnel_without_forwards_whose_gateways_have_the_agents_besi
         let volumes = pod["volumes"].as_array().unwrap();
         let token = json!({"name": "token", "secret": {"secretName": "probe-token-uidofprobe"}});
         assert!(volumes.contains(&token), "{volumes:?}");
-        let mut found = violations(&pod);
-        found.retain(|control| !control.ends_with(": wan") && !control.ends_with(": network"));
+        let mut found = restricted_v2(&pod).unwrap_err();
+        let privileged = [": wan", ": network", ": pod"];
+        found.retain(|control| !privileged.iter().any(|place| control.ends_with(place)));
         assert!(found.is_empty(), "{found:?}");
     }
 }
@@ -266,7 +266,7 @@ fn gateways_of_other_tunnels_have_no_agent_beside_them() {
 fn gateways(mut tunnel: MuxTunnel) -> Vec<Value> {
     tunnel.metadata.uid = Some("uid-of-the-tunnel".to_owned());
     let tunnel = Object::from(Arc::new(tunnel));
-    let valid = tunnel_controller::validate::validate(&tunnel, &Default::default(), &settings());
+    let valid = tunnel_controller::validate::validate(&tunnel, &Default::default(), class());
     let resources = tunnel_controller::build::build(&valid.unwrap(), &settings()).unwrap();
     let pods = resources.deployments.into_iter();
     let pods = pods.map(|deployment| json!(deployment.spec.unwrap().template.spec));
@@ -286,27 +286,24 @@ fn protocols_that_carry_packets_are_those_of_the_gateways() {
 }
 
 #[test]
-fn a_network_that_the_installation_does_not_permit_is_refused_with_a_sentence() {
+fn a_network_that_the_class_does_not_permit_is_refused_with_a_sentence() {
+    let without = class_with(|spec| spec["permitted"]["features"] = json!(["WANEmulation"]));
     let valid = validate(
         &benchmark(&format!("{SPEC}paths: [Network]\n")),
-        &settings(),
+        Ok(without),
     )
     .unwrap();
-    let without = Settings {
-        network: false,
-        ..settings()
-    };
-    let refusal = environment(&without, &valid, &valid.environments[0]).unwrap_err();
+    let refusal = environment(&settings(), &valid, &valid.environments[0]).unwrap_err();
     assert!(
-        refusal.to_string().contains("network.enabled=true"),
+        refusal.to_string().contains("needs the feature Network"),
         "{refusal}"
     );
 }
 
 #[test]
 fn the_runner_is_one_pod_once_and_knows_the_whole_matrix() {
-    let valid = validate(&benchmark(SPEC), &settings()).unwrap();
-    let job = serde_json::to_value(runner::job(&settings(), &valid)).unwrap();
+    let valid = validate(&benchmark(SPEC), Ok(class())).unwrap();
+    let job = serde_json::to_value(runner::job(&valid)).unwrap();
     assert_eq!(job["spec"]["backoffLimit"], 0);
     assert_eq!(job["spec"]["ttlSecondsAfterFinished"], 600);
     let pod = &job["spec"]["template"]["spec"];
@@ -330,7 +327,7 @@ fn the_runner_is_one_pod_once_and_knows_the_whole_matrix() {
 
 #[test]
 fn results_are_read_as_they_were_written() {
-    let valid = validate(&benchmark(SPEC), &settings()).unwrap();
+    let valid = validate(&benchmark(SPEC), Ok(class())).unwrap();
     let summary = muxtunnel_bench_api::result::Summary {
         cells: 6,
         ..Default::default()
@@ -341,21 +338,20 @@ fn results_are_read_as_they_were_written() {
 
 /// The labels of a benchmark's tunnel are the labels of its tunnels, so the same keys are permitted.
 #[test]
-fn a_label_that_the_installation_does_not_permit_is_refused() {
+fn a_label_that_the_class_does_not_permit_is_refused() {
     for end in ["entry", "exit"] {
         let labelled = |key: &str| {
             let spec = format!(
                 "tunnel: {{security: {{mode: None}}, {end}: {{template: {{metadata: {{labels: {{{key}: payments}}}}}}}}}}\n"
             );
-            let valid = validate(&benchmark(&spec), &settings()).unwrap();
+            let valid = validate(&benchmark(&spec), Ok(class())).unwrap();
             environment(&settings(), &valid, &valid.environments[0])
         };
         assert!(labelled("team").is_ok());
         let Err(refused) = labelled("app") else {
             panic!("{end}: the label is taken");
         };
-        let problem =
-            "template.metadata.labels app: the installation does not permit this key on pods";
+        let problem = "template.metadata.labels app: permitted.podMetadataKeys of MuxClass muxtunnel does not have this key";
         assert!(refused.to_string().contains(problem), "{refused}");
     }
 }
@@ -385,8 +381,8 @@ template:
         );
         assert_eq!(agent["metadata"]["labels"]["team"], "net", "{name}");
     }
-    let valid = validate(&benchmark(&spec), &settings()).unwrap();
-    let job = serde_json::to_value(runner::job(&settings(), &valid)).unwrap();
+    let valid = validate(&benchmark(&spec), Ok(class())).unwrap();
+    let job = serde_json::to_value(runner::job(&valid)).unwrap();
     let pod = &job["spec"]["template"];
     let limits = pod.pointer("/spec/containers/0/resources/limits");
     assert_eq!(limits, Some(&json!({"memory": "32Mi"})));
@@ -404,10 +400,7 @@ fn the_runner_has_the_pull_secrets_of_both_ends() {
         "\n  exit: {template: {spec: {nodeSelector: {zone: far}}}}\n",
         ends,
     );
-    let job = runner::job(
-        &settings(),
-        &validate(&benchmark(&spec), &settings()).unwrap(),
-    );
+    let job = runner::job(&validate(&benchmark(&spec), Ok(class())).unwrap());
     let secrets = |job: k8s_openapi::api::batch::v1::Job| {
         let pod = job.spec.unwrap().template.spec.unwrap();
         serde_json::to_value(pod.image_pull_secrets).unwrap()
@@ -416,10 +409,7 @@ fn the_runner_has_the_pull_secrets_of_both_ends() {
         secrets(job),
         json!([{"name": "near"}, {"name": "both"}, {"name": "far"}])
     );
-    let job = runner::job(
-        &settings(),
-        &validate(&benchmark(SPEC), &settings()).unwrap(),
-    );
+    let job = runner::job(&validate(&benchmark(SPEC), Ok(class())).unwrap());
     assert_eq!(secrets(job), Value::Null);
     let (objects, agents) = built(&spec, 0);
     assert_eq!(

@@ -2,6 +2,7 @@
 //! and nothing that would give an attacker with the account more privileges. The tests evaluate the
 //! expressions like an API server.
 
+mod classes;
 mod commands;
 mod expression;
 mod metadata;
@@ -15,6 +16,8 @@ use std::collections::BTreeSet;
 use kube_cel::{AdmissionRequest, GroupVersionResource, VapEvaluator};
 use serde_json::{Value, json};
 
+use muxtunnel_testkit::pod_security::SAFE_SYSCTLS;
+
 use self::expression::{PERMANENT, compiled};
 use super::{documents_of, golden, of_kind, read};
 use crate::benchmark::objects as of_benchmarks;
@@ -23,22 +26,22 @@ use crate::tunnel::privileges::objects as of_tunnels;
 /// The annotation that the operator adds when it applies an object.
 const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
 
-/// The chart's names of the images that tests build with.
-const IMAGES: [&str; 3] = ["gateway", "netem", "bench"];
+/// The chart's names of the images, and the repositories of those that tests build with.
+const IMAGES: [(&str, &str); 3] = [("gateway", "gateway"), ("wan", "netem"), ("bench", "bench")];
 
 /// The policies of the chart with all values, including WAN emulation, or with the default values.
 fn policies(name: &str) -> Vec<Value> {
     let mut text = read(&format!("charts/tests/golden/{name}.yaml"));
-    for image in IMAGES {
+    for (image, repository) in IMAGES {
         let flag = format!("--{image}-image=");
         let (_, rest) = text.split_once(&flag).unwrap();
         let of_the_chart = rest.lines().next().unwrap();
         let behind = of_the_chart.rfind('/').unwrap();
         let tag = of_the_chart[behind..].find([':', '@']).unwrap();
-        let repository = of_the_chart[..behind + tag].replace('.', "[.]");
-        let is_in = format!("matches('^({repository}");
+        let of_the_chart = of_the_chart[..behind + tag].replace('.', "[.]");
+        let is_in = format!("matches('^({of_the_chart}");
         assert!(text.contains(&is_in), "{is_in}");
-        text = text.replace(&is_in, &format!("matches('^(example[.]com/{image}"));
+        text = text.replace(&is_in, &format!("matches('^(example[.]com/{repository}"));
     }
     let documents = documents_of(&text);
     let policies = of_kind(&documents, "ValidatingAdmissionPolicy");
@@ -55,6 +58,7 @@ struct Asked<'a> {
     groups: &'a [&'a str],
     /// With the slash.
     subresource: &'a str,
+    is_dry_run: bool,
 }
 
 const OPERATOR: &str = "system:serviceaccount:mux:account";
@@ -68,6 +72,7 @@ fn created(object: &Value) -> Asked<'_> {
         username: OPERATOR,
         groups: &[],
         subresource: "",
+        is_dry_run: false,
     }
 }
 
@@ -79,6 +84,7 @@ fn updated<'a>(old: &'a Value, object: &'a Value) -> Asked<'a> {
         username: OPERATOR,
         groups: &[],
         subresource: "",
+        is_dry_run: false,
     }
 }
 
@@ -90,6 +96,7 @@ fn deleted(old: &Value) -> Asked<'_> {
         username: OPERATOR,
         groups: &[],
         subresource: "",
+        is_dry_run: false,
     }
 }
 
@@ -124,6 +131,7 @@ fn refusals(policies: &[Value], asked: &Asked<'_>) -> BTreeSet<String> {
         name: object["metadata"]["name"].as_str().unwrap().to_owned(),
         namespace: object["metadata"]["namespace"].as_str().unwrap().to_owned(),
         resource: resource.clone(),
+        dry_run: asked.is_dry_run,
         ..AdmissionRequest::default()
     };
     resource.resource += asked.subresource;
@@ -227,6 +235,8 @@ fn every_kind_that_it_may_write_is_judged() {
         "muxrendezvous/status",
         "muxpeers/status",
         "muxbenchmarks/status",
+        "muxclasses",
+        "muxclasses/status",
     ]
     .map(str::to_owned)
     .into();
@@ -524,8 +534,9 @@ fn of_a_pod_the_operator_changes_the_annotation_that_refreshes_it_alone() {
     assert!(refused(&foreign, &marked));
 }
 
+/// With the default values, no class may permit a feature.
 #[test]
-fn without_wan_emulation_no_workload_has_an_init_container() {
+fn without_a_feature_no_workload_has_an_init_container_or_an_unsafe_sysctl() {
     let policies = policies("default");
     let (mut emulating, mut others) = (0, 0);
     for (name, object) in built() {
@@ -534,7 +545,13 @@ fn without_wan_emulation_no_workload_has_an_init_container() {
             ..created(&object)
         };
         let refused = refusals(&policies, &asked);
-        let emulates = object["spec"]["template"]["spec"]["initContainers"].is_array();
+        let spec = &object["spec"]["template"]["spec"];
+        let sysctls = spec["securityContext"]["sysctls"].as_array();
+        let has_unsafe = sysctls.into_iter().flatten().any(|sysctl| {
+            let name = sysctl["name"].as_str().unwrap();
+            !SAFE_SYSCTLS.contains(&name)
+        });
+        let emulates = spec["initContainers"].is_array() || has_unsafe;
         assert_eq!(!refused.is_empty(), emulates, "{name}: {refused:?}");
         emulating += usize::from(emulates);
         others += usize::from(!emulates);

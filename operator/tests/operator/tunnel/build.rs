@@ -58,7 +58,7 @@ fn a_gateway_has_no_privilege_and_no_token() {
     assert_eq!(spec["automountServiceAccountToken"], false);
     assert_eq!(spec["serviceAccountName"], "office-tunnel-exit");
     assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(spec["securityContext"]["runAsUser"], 65532);
+    assert_eq!(spec["securityContext"]["runAsUser"], Value::Null);
     assert_eq!(
         spec["securityContext"]["seccompProfile"]["type"],
         "RuntimeDefault"
@@ -167,10 +167,9 @@ fn ports_below_1024_need_no_privilege_and_profiles_raise_the_buffers() {
 
 #[test]
 fn the_template_of_an_end_reaches_its_pods_and_own_labels_win() {
-    let mut settings = settings();
-    settings
-        .permitted_labels
-        .push("muxtunnel.dev/name".parse().unwrap());
+    let class = class_with(|spec| {
+        spec["permitted"]["podMetadataKeys"] = json!(["team", "muxtunnel.dev/name"]);
+    });
     let spec = with(
         "
 entry:
@@ -190,7 +189,7 @@ entry:
       hostAliases: [{ip: 192.0.2.1, hostnames: [exit.example.com]}]
 ",
     );
-    let resources = build(&valid_with(&spec, &shop(), &settings), &settings).unwrap();
+    let resources = build(&valid_with(&spec, &shop(), class), &settings()).unwrap();
     let deployment = child(&resources.deployments, "office-entry");
     assert_eq!(deployment["spec"]["replicas"], 2);
     let template = &deployment["spec"]["template"];

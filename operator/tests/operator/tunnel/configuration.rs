@@ -168,7 +168,7 @@ fn the_rules_are_the_exits() {
 
 #[test]
 fn a_missing_service_is_named_and_its_forward_stays() {
-    let tunnel = valid_with(SMALLEST, &Dereferenced::default(), &settings());
+    let tunnel = valid_with(SMALLEST, &Dereferenced::default(), class());
     assert_eq!(
         unresolved(&tunnel),
         ["forward web: Service shop does not exist"]
@@ -199,9 +199,7 @@ fn a_forward_has_its_targets_in_their_order() {
     );
     let resources = build(&tunnel, &settings()).unwrap();
     let targets = tunnel.streams.forwards[0].targets.iter();
-    let targets: Vec<_> = targets
-        .map(|(host, port)| format!("{host}:{port}"))
-        .collect();
+    let targets: Vec<_> = targets.map(ToString::to_string).collect();
     let expected = [
         "shop.site.svc:80",
         "second.example.com.:81",

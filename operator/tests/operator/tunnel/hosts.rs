@@ -91,7 +91,7 @@ fn dialled(host: &str, service: Option<(&str, &str)>) -> Vec<String> {
         services: services.into_iter().collect(),
         ..Dereferenced::default()
     };
-    let resources = build(&valid_with(&short, &named, &settings()), &settings()).unwrap();
+    let resources = build(&valid_with(&short, &named, class()), &settings()).unwrap();
     allowed(&resources)
 }
 
@@ -128,7 +128,7 @@ fn a_short_name_of_a_service_is_no_way_around_it() {
             "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
             &format!("[{{host: {host}, port: 80}}]"),
         );
-        let tunnel = valid_with(&short, &forbidden(), &settings());
+        let tunnel = valid_with(&short, &forbidden(), class());
         let resources = build(&tunnel, &settings()).unwrap();
         assert_eq!(allowed(&resources)[0], format!("{host}.:80"));
     }
@@ -149,7 +149,7 @@ fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
         ports: [("http".to_owned(), ports.iter().copied().collect())].into(),
     };
     named.endpoints.insert(name, endpoints);
-    let valid = valid_with(SMALLEST, &named, &settings());
+    let valid = valid_with(SMALLEST, &named, class());
     let resources = build(&valid, &settings()).unwrap();
     let entry = config(&resources, "office-entry");
     let web = entry.forwards.iter().find(|forward| forward.name == "web");

@@ -18,12 +18,10 @@ fn certificates_come_from_the_secret_of_each_end() {
         ("office-tunnel-exit", "far", "spiffe://example.org/entry"),
     ] {
         let spec = &pod(&tunnel, name)["spec"];
-        let volume =
-            json!({"name": "keys", "secret": {"secretName": secret, "defaultMode": 0o440}});
+        let volume = json!({"name": "keys", "secret": {"secretName": secret}});
         assert_eq!(spec["volumes"][1], volume);
         let mount = json!({"name": "keys", "mountPath": "/etc/muxgate-keys", "readOnly": true});
         assert_eq!(spec["containers"][0]["volumeMounts"][1], mount);
-        assert_eq!(spec["securityContext"]["fsGroup"], 65532);
         let Security::Certificates(tls) = config(&tunnel, name).security else {
             panic!("no TLS");
         };
@@ -49,8 +47,7 @@ fn keys_of_both_ends_come_from_one_secret() {
     ] {
         let spec = &pod(&tunnel, name)["spec"];
         let items = json!([{"key": own, "path": "key"}, {"key": other, "path": "peers"}]);
-        let secret =
-            json!({"secretName": "office-pair-1-bcdfg", "defaultMode": 0o440, "items": items});
+        let secret = json!({"secretName": "office-pair-1-bcdfg", "items": items});
         assert_eq!(
             spec["volumes"][1],
             json!({"name": "keys", "secret": secret})

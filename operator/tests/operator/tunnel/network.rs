@@ -230,9 +230,6 @@ fn what_does_not_go_together_is_refused_with_a_sentence() {
             "network.entry.forwarding: SNAT needs network.entry.addresses",
         ),
     ]);
-    let without = Settings {
-        network: false,
-        ..settings()
-    };
-    assert!(refusal_with(NETWORK, &without).contains("network.enabled=true"));
+    let without = class_with(|spec| spec["permitted"]["features"] = json!(["WANEmulation"]));
+    assert!(refusal_with(NETWORK, without).starts_with("network needs the feature Network"));
 }

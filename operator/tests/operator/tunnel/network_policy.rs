@@ -342,7 +342,7 @@ fn matrix_of_benchmark(spec: &str, ends: &[(&str, &[u16])]) -> Vec<String> {
         "name": "probe", "uid": "u", "controller": true,
     }]);
     let decoded = try_decoded(object.clone()).unwrap();
-    let Ok(valid) = validate(&decoded, &shop(), &settings()) else {
+    let Ok(valid) = validate(&decoded, &shop(), class()) else {
         panic!("not valid");
     };
     matrix_of(&object, &valid, ends)

@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use muxtunnel_operator::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
 use muxtunnel_operator::tunnel_controller::end::End;
-use muxtunnel_testkit::pod_security::violations;
+use muxtunnel_testkit::openshift::{restricted_v2, unreadable};
 
 use super::*;
 
@@ -109,7 +109,7 @@ fn pods(object: &Value) -> Result<Vec<(String, Value)>, String> {
 
 fn resources(object: &Value) -> Result<Resources, String> {
     let decoded = try_decoded(object.clone()).map_err(|error| error.to_string())?;
-    match validate(&decoded, &shop(), &settings()) {
+    match validate(&decoded, &shop(), class()) {
         Ok(mut valid) => {
             // The gateways' Deployments are built only after their sysctls have passed.
             let passed = |job: &Job| SeenProbe {
@@ -126,6 +126,7 @@ fn resources(object: &Value) -> Result<Resources, String> {
             try_built(&valid)
         }
         Err(Hindrance::Invalid(problem)) => Err(problem),
+        Err(Hindrance::Blocked(problem)) => Err(problem.detail),
         Err(hindrance) => panic!("{hindrance:?}"),
     }
 }
@@ -294,23 +295,32 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
     }
 }
 
+/// `restricted-v2` of OpenShift has the rules of the Pod Security level `restricted`, and a range of
+/// users for each namespace.
 #[test]
-fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_allowed_as_unsafe() {
+fn every_pod_fits_into_restricted_v2_but_for_the_emulation_networks_and_unsafe_sysctls() {
+    const USER: &str = "runAsUser outside of the namespace's range";
     let (mut emulating, mut routing) = (0, 0);
     for (name, object) in good_objects() {
         for (_, pod) in pods(&object).unwrap_or_else(|why| panic!("{name}: {why}")) {
-            let found = violations(&pod);
+            let found = restricted_v2(&pod).err().unwrap_or_default();
+            let own = [": wan", ": network", ": pod"];
             let (own, others): (BTreeSet<_>, BTreeSet<_>) = found
                 .into_iter()
-                .partition(|control| control.ends_with(": wan") || control.ends_with(": network"));
+                .partition(|control| own.iter().any(|place| control.ends_with(place)));
             let init = pod["initContainers"].as_array().into_iter().flatten();
             let init = init.map(|container| container["name"].as_str().unwrap());
-            let wanted: BTreeSet<_> = init
+            let mut wanted: BTreeSet<_> = init
                 .flat_map(|container| {
-                    ["capabilities added", "non-root user", "non-root"]
+                    ["capabilities added", "non-root user", "non-root", USER]
                         .map(|control| format!("{control}: {container}"))
                 })
                 .collect();
+            // The interface for IP packets belongs to one user.
+            if wanted.contains("non-root: network") {
+                wanted.insert(format!("{USER}: pod"));
+            }
+            assert_eq!(unreadable(&pod), BTreeSet::new(), "{name}");
             emulating += usize::from(wanted.contains("non-root: wan"));
             routing += usize::from(wanted.contains("non-root: network"));
             assert_eq!(own, wanted, "{name}");
@@ -344,18 +354,16 @@ fn with_key((spec, path): (&str, &str), field: &str, key: &str) -> Value {
     object
 }
 
-/// Asserts that the object is refused with a sentence that names the key and the chart's value.
+/// Asserts that the object is refused with a sentence that names the key and the class.
 fn assert_key_is_refused(place: (&str, &str), field: &str, key: &str) {
     let object = try_decoded(with_key(place, field, key)).unwrap();
-    match validate(&object, &shop(), &settings()) {
-        Err(Hindrance::Invalid(problem)) => {
-            let sentence =
-                format!("template.metadata.{field} {key}: the installation does not permit");
-            assert!(problem.contains(&sentence), "{problem}");
-            assert!(
-                problem.contains(&format!("podMetadata.{field}")),
-                "{problem}"
+    match validate(&object, &shop(), class()) {
+        Err(Hindrance::Blocked(problem)) => {
+            assert_eq!(problem.code, Code::ClassNotPermitted);
+            let sentence = format!(
+                "template.metadata.{field} {key}: permitted.podMetadataKeys of MuxClass muxtunnel does not have this key"
             );
+            assert_eq!(problem.detail, sentence);
         }
         _ => panic!("{}: {field}: {key} is taken", place.1),
     }
@@ -364,7 +372,7 @@ fn assert_key_is_refused(place: (&str, &str), field: &str, key: &str) {
 /// Labels and annotations can make other controllers add images, volumes and networks to pods. Each
 /// controller has its own keys.
 #[test]
-fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() {
+fn no_label_or_annotation_that_the_class_does_not_permit_reaches_a_pod() {
     let refused = [
         "config.linkerd.io/proxy-image",
         "container.apparmor.security.beta.kubernetes.io/muxgate",
@@ -406,8 +414,6 @@ fn a_label_that_another_service_may_select_reaches_no_pod() {
             "teams",
             "app.kubernetes.io/name",
             "app.kubernetes.io/part-of",
-            "prometheus.io/scrape",
-            "karpenter.sh/do-not-disrupt",
             "example.com/team",
         ] {
             assert_key_is_refused(place, "labels", key);

@@ -37,7 +37,7 @@ fn forwards(tunnel: &ValidatedObject) -> usize {
 
 #[test]
 fn a_permitted_service_of_another_namespace_is_dialled_by_its_name_there() {
-    let tunnel = valid_with(FAR, &permitted(), &settings());
+    let tunnel = valid_with(FAR, &permitted(), class());
     assert_eq!(tunnel.findings.all, []);
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(
@@ -48,7 +48,7 @@ fn a_permitted_service_of_another_namespace_is_dialled_by_its_name_there() {
 
 #[test]
 fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_others_are() {
-    let tunnel = valid_with(FAR, &forbidden(), &settings());
+    let tunnel = valid_with(FAR, &forbidden(), class());
     assert_eq!(not_permitted(&tunnel), [REFUSAL]);
     assert!(unresolved(&tunnel).is_empty());
     // The gateways' Service keeps the port of the forward, so that a later permission does not
@@ -73,10 +73,10 @@ fn nor_is_the_services_name_as_an_address() {
         "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
         "[{host: Shop.shops.svc.cluster.local, port: 80}]",
     );
-    let tunnel = valid_with(&by_name, &forbidden(), &settings());
+    let tunnel = valid_with(&by_name, &forbidden(), class());
     assert_eq!(not_permitted(&tunnel), [REFUSAL]);
     assert_eq!(forwards(&tunnel), 1);
-    let tunnel = valid_with(&by_name, &permitted(), &settings());
+    let tunnel = valid_with(&by_name, &permitted(), class());
     assert!(not_permitted(&tunnel).is_empty());
     assert_eq!(forwards(&tunnel), 2);
 }
@@ -88,7 +88,7 @@ fn a_forward_keeps_its_permitted_targets() {
         "port: 80}]",
         "port: 80}, {host: web.example.com, port: 80}]",
     );
-    let tunnel = valid_with(&spec, &forbidden(), &settings());
+    let tunnel = valid_with(&spec, &forbidden(), class());
     assert_eq!(not_permitted(&tunnel), [REFUSAL]);
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(
@@ -103,7 +103,7 @@ fn a_forward_keeps_its_permitted_targets() {
 
 #[test]
 fn what_is_missing_of_a_permitted_service_is_said_with_its_namespace() {
-    let tunnel = valid_with(FAR, &Dereferenced::default(), &settings());
+    let tunnel = valid_with(FAR, &Dereferenced::default(), class());
     assert_eq!(
         unresolved(&tunnel),
         ["forward web: Service shop of namespace shops does not exist"]
@@ -116,7 +116,7 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
         api_server: vec!["172.18.0.2".parse().unwrap()],
         ..shop()
     };
-    let resources = build(&valid_with(SMALLEST, &named, &settings()), &settings()).unwrap();
+    let resources = build(&valid_with(SMALLEST, &named, class()), &settings()).unwrap();
     let exit = config(&resources, "office-tunnel-exit");
     let protected: Vec<_> = exit
         .protected_cidrs
@@ -133,7 +133,7 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
     let reverse = SMALLEST
         .replace("JMUX", "Native")
         .replace("- name: db\n", "reverseForwards:\n- name: db\n");
-    let resources = build(&valid_with(&reverse, &named, &settings()), &settings()).unwrap();
+    let resources = build(&valid_with(&reverse, &named, class()), &settings()).unwrap();
     let entry = config(&resources, "office-entry");
     let protected: Vec<_> = entry
         .protected_cidrs
@@ -168,12 +168,12 @@ fn a_port_that_a_service_does_not_have_leads_nowhere_however_it_is_named() {
             "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
             target,
         );
-        let tunnel = valid_with(&text, &permitted(), &settings());
+        let tunnel = valid_with(&text, &permitted(), class());
         assert_eq!(unresolved(&tunnel), [says], "{target}");
         let resources = build(&tunnel, &settings()).unwrap();
         assert_eq!(allowed(&resources), ["db.example.com.:5432"], "{target}");
         // After the Service is deleted, the forward stays.
-        let tunnel = valid_with(&text, &Dereferenced::default(), &settings());
+        let tunnel = valid_with(&text, &Dereferenced::default(), class());
         assert_eq!(forwards(&tunnel), 2, "{target}");
     }
 }
@@ -204,7 +204,7 @@ fn a_service_that_stands_for_another_name_is_no_target() {
             services: [(named(namespace, "shop"), service.clone())].into(),
             ..Dereferenced::default()
         };
-        let tunnel = valid_with(&text, &found, &settings());
+        let tunnel = valid_with(&text, &found, class());
         let [said] = &unresolved(&tunnel)[..] else {
             panic!("{target}: {:?}", tunnel.findings);
         };
@@ -219,7 +219,7 @@ fn a_name_that_gateways_elsewhere_dial_is_theirs_to_judge() {
     let entry = ELSEWHERE.replace("web.example.com", "shop.shops.svc");
     assert!(references(&object(&entry), "site").foreign.is_empty());
     let short = entry.replace("shop.shops.svc", "Shop.shops");
-    let tunnel = valid_with(&short, &shop(), &settings());
+    let tunnel = valid_with(&short, &shop(), class());
     let entry_of = config(&build(&tunnel, &settings()).unwrap(), "office-entry");
     assert_eq!(entry_of.forwards[0].targets[0].to_string(), "shop.shops:80");
     // The entry dials the targets of reverse forwards.
@@ -276,7 +276,7 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
     );
     let mut dereferenced = shop();
     dereferenced.forbidden = [named("shops", "web"), named("shops", "*"), named("*", "*")].into();
-    let tunnel = valid_with(&spec, &dereferenced, &settings());
+    let tunnel = valid_with(&spec, &dereferenced, class());
     let rules = allowed(&build(&tunnel, &settings()).unwrap());
     assert_eq!(
         rules,
@@ -302,7 +302,7 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
     assert_eq!(refused.len(), 3);
     // With the permission, the rule is unchanged.
     dereferenced.forbidden.clear();
-    let tunnel = valid_with(&spec, &dereferenced, &settings());
+    let tunnel = valid_with(&spec, &dereferenced, class());
     assert!(not_permitted(&tunnel).is_empty());
     let rules = allowed(&build(&tunnel, &settings()).unwrap());
     assert_eq!(rules[..3], ["web.shops.svc", "*.shops.svc", "*.svc"]);
@@ -317,7 +317,7 @@ fn an_exit_needs_the_permission_of_the_namespaces_of_its_targets() {
         credentials: keys(),
         ..forbidden()
     };
-    let valid = valid_with(spec, &named, &settings());
+    let valid = valid_with(spec, &named, class());
     let [sentence] = &not_permitted(&valid)[..] else {
         panic!("{:?}", valid.findings);
     };

@@ -272,7 +272,7 @@ fn allowed(config: &Config) -> Vec<String> {
 
 #[test]
 fn the_entrys_service_keeps_its_ports_while_a_target_is_missing() {
-    let tunnel = valid_with(SMALLEST, &Dereferenced::default(), &settings());
+    let tunnel = valid_with(SMALLEST, &Dereferenced::default(), class());
     let resources = build(&tunnel, &settings()).unwrap();
     let service = child(&resources.services, "office-entry");
     assert_eq!(service["spec"]["ports"].as_array().unwrap().len(), 2);

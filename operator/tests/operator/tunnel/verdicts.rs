@@ -117,6 +117,7 @@ fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedObject) -> See
             config_error: None,
             certificate: None,
             public_keys: Vec::new(),
+            unknown_keys: None,
             peers: Vec::new(),
             files: Some(Vec::new()),
             carrier_error: None,

@@ -25,7 +25,8 @@ fn the_delay_line_is_a_sidecar_and_netem_a_container_that_exits() {
             "/run/muxwan/report.json"
         ])
     );
-    let args = "run --delay 50ms --port 64000 --backend auto --report /run/muxwan/report.json";
+    let args =
+        "run --delay 50ms --port 443 --port 64000 --backend auto --report /run/muxwan/report.json";
     assert_eq!(line["args"], json!(args.split(' ').collect::<Vec<_>>()));
     let netem = wan("wanEmulation: {delayMilliseconds: 1500, backend: Netem, scope: All}");
     assert!(netem["restartPolicy"].is_null() && netem["startupProbe"].is_null());
@@ -59,21 +60,14 @@ fn net_admin_and_root_are_the_wan_containers_alone() {
 }
 
 #[test]
-fn emulation_is_left_out_where_it_is_switched_off_or_the_delay_is_zero() {
-    let off = Settings {
-        wan_emulation: false,
-        ..settings()
-    };
-    let tunnel = valid_with(
-        &with("wanEmulation: {delayMilliseconds: 50}"),
-        &shop(),
-        &off,
+fn emulation_is_refused_by_a_class_and_left_out_if_the_delay_is_zero() {
+    let off = class_with(|spec| spec["permitted"]["features"] = json!(["Network"]));
+    assert_eq!(
+        refusal_with(&with("wanEmulation: {delayMilliseconds: 50}"), off),
+        "wanEmulation needs the feature WANEmulation, which permitted.features of MuxClass muxtunnel does not have"
     );
-    assert!(tunnel.pods.wan.is_none() && tunnel.pods.wan_disabled);
-    let resources = build(&tunnel, &off).unwrap();
-    assert!(pod(&resources, "office-tunnel-exit")["spec"]["initContainers"].is_null());
     let tunnel = valid(&with("wanEmulation: {delayMilliseconds: 0}"));
-    assert!(tunnel.pods.wan.is_none() && !tunnel.pods.wan_disabled);
+    assert!(tunnel.pods.wan.is_none());
     assert!(
         valid(&with(
             "wanEmulation: {delayMilliseconds: 0, lossPPM: 10000}"

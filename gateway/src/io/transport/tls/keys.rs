@@ -30,8 +30,8 @@ use super::{Inside, ResetSecret, Servers, for_quic, handshake, provider, sealed,
 use crate::base::files::{Unusable, read, read_text};
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::transport::{Part, Proof, Standing, To, Transport, invalid};
-pub(crate) use own::Presented;
 use own::{ByHint, Choices, Own};
+pub(crate) use own::{Chosen, Presented};
 use pins::Pins;
 
 /// The configuration of both sides.
@@ -42,6 +42,8 @@ pub(crate) struct KeyTls {
     /// At a leaf, how it dials each rendezvous, by the name.
     places: BTreeMap<String, Dials>,
     servers: Servers,
+    /// The keys that `servers` present.
+    by_hint: ByHint,
     /// The keys of all peers.
     pins: Arc<Pins>,
     /// This side's keys, the newest last.
@@ -134,10 +136,12 @@ impl KeyTls {
         let exits = Dials::of(&own, exits, PeerList::Exits)?;
         let places = Dials::of(&own, places, PeerList::Places)?;
         let pins = Arc::new(Pins::new(kind, peers, &provider()));
+        let by_hint = ByHint::new(&own);
         Ok(Self {
             exits,
             places,
-            servers: Servers::new(server(ByHint::new(&own), &pins)?, reset_secret),
+            servers: Servers::new(server(by_hint.clone(), &pins)?, reset_secret),
+            by_hint,
             pins,
             own,
             choices,
@@ -236,9 +240,10 @@ impl KeyTls {
                     .await
             }
             Part::Accepts => {
-                let connection = UnbufferedServerConnection::new(self.servers.of(inside));
+                let (config, chosen) = self.for_accept(inside);
+                let connection = UnbufferedServerConnection::new(config);
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await;
-                self.finish(below, made, None, &self.pins).await
+                self.finish(below, made, (None, &chosen), &self.pins).await
             }
         }
     }
@@ -271,15 +276,16 @@ impl KeyTls {
         let (config, name) = (Arc::clone(config), server_name(host));
         let connection = UnbufferedClientConnection::new_with_alpn(config, name, inside.alpn());
         let made = handshake::run(&*below, connection.map_err(invalid)?).await;
-        self.finish(below, made, Some(presented), &dials.pins).await
+        let presented = (Some(presented), &Chosen::default());
+        self.finish(below, made, presented, &dials.pins).await
     }
 
-    /// Verifies the peer after a handshake in which a dialling side presented `presented`.
+    /// Verifies the peer after a handshake in which this side presented `presented` or `chosen`.
     async fn finish(
         &self,
         below: Box<dyn Transport>,
         made: Result<handshake::Made>,
-        presented: Option<Presented>,
+        (presented, chosen): (Option<Presented>, &Chosen),
         pins: &Pins,
     ) -> Result<Box<dyn Transport>> {
         let mut made = match made {
@@ -295,7 +301,8 @@ impl KeyTls {
                 return Err(error);
             }
         };
-        let proof = proof_of(pins, std::mem::take(&mut made.chain))?;
+        let mut proof = proof_of(pins, std::mem::take(&mut made.chain))?;
+        proof.presented = chosen.key();
         if let Some(presented) = presented {
             // The peer verifies this side's key after this side's handshake, so the refusal arrives
             // with the first record.
@@ -349,9 +356,12 @@ impl KeyTls {
         Ok((for_quic(config, inside), name, presented))
     }
 
-    /// The QUIC configuration of the accepting side.
-    pub(crate) fn quic_server(&self, inside: Inside) -> Arc<ServerConfig> {
-        self.servers.of(inside)
+    /// The configuration of the accepting side for one connection, and the key that it will present.
+    pub(crate) fn for_accept(&self, inside: Inside) -> (Arc<ServerConfig>, Chosen) {
+        let (keys, chosen) = self.by_hint.of_connection();
+        let mut config = ServerConfig::clone(&self.servers.of(inside));
+        config.cert_resolver = Arc::new(keys);
+        (Arc::new(config), chosen)
     }
 
     /// The secret of QUIC's stateless resets.
@@ -476,6 +486,7 @@ pub(super) fn shown(peer: &Peer) -> status::Peer {
         suspend: peer.suspend,
         expiration_time: peer.expiration_time.map(ExpirationTime::text),
         carriers: 0,
+        presented_key: None,
     }
 }
 

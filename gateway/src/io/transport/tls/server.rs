@@ -3,7 +3,7 @@
 
 use std::io::Result;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use muxtunnel_gateway_config::ServerTls as Configured;
 use rustls::client::{Resumption, UnbufferedClientConnection};
@@ -57,16 +57,8 @@ impl ServerTls {
             Some(ca) => (ca.as_path(), roots(ca)?),
             None => system_roots()?,
         };
-        let wrong = |error: rustls::Error| Unusable::new(from, error.to_string());
-        let mut client = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&version::TLS13])
-            .map_err(wrong)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        client.resumption = Resumption::disabled();
-        client.enable_secret_extraction = true;
         Ok(Self::Client {
-            config: Arc::new(client),
+            config: client_with(from, roots)?,
             name: config.server_name.clone(),
         })
     }
@@ -142,6 +134,53 @@ impl ServerTls {
             Self::Client { .. } => Err(other_side()),
         }
     }
+}
+
+/// A client that accepts certificates of `roots`, which come `from` there.
+fn client_with(
+    from: &Path,
+    roots: RootCertStore,
+) -> std::result::Result<Arc<ClientConfig>, Unusable> {
+    let wrong = |error: rustls::Error| Unusable::new(from, error.to_string());
+    let mut client = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&version::TLS13])
+        .map_err(wrong)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    client.resumption = Resumption::disabled();
+    client.enable_secret_extraction = true;
+    Ok(Arc::new(client))
+}
+
+/// The client of [`to_proxy`]. The system's certificates are read when a carrier needs them first.
+static TO_PROXIES: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+
+/// TLS to a proxy that ends TLS of WebSocket connections, verified by the system's certificates.
+/// `name`: the required name in the proxy's certificate. The proxy is no peer, so the transport has no
+/// proof of identity.
+///
+/// # Errors
+/// The system's certificates cannot be used, or the handshake failed.
+pub(crate) async fn to_proxy(below: Box<dyn Transport>, name: &str) -> Result<Box<dyn Transport>> {
+    let unusable = |error: Unusable| invalid(error.to_string());
+    let config = match TO_PROXIES.get() {
+        Some(config) => Arc::clone(config),
+        None => {
+            let (from, roots) = system_roots().map_err(unusable)?;
+            let config = client_with(from, roots).map_err(unusable)?;
+            Arc::clone(TO_PROXIES.get_or_init(|| config))
+        }
+    };
+    let asked = ServerName::try_from(name.to_owned())
+        .map_err(|_| invalid(format!("{name:?} is not a valid name for a certificate")))?;
+    let alpn = Inside::WebSocket.alpn();
+    let connection = UnbufferedClientConnection::new_with_alpn(config, asked, alpn);
+    let made = handshake::run(&*below, connection.map_err(invalid)?).await;
+    let made = made.map_err(|error| {
+        let text = format!("TLS to the proxy {name} (webSocket.scheme HTTPS): {error}");
+        std::io::Error::new(error.kind(), text)
+    })?;
+    Ok(sealed(below, made, None))
 }
 
 fn other_side() -> std::io::Error {

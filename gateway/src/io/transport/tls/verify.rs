@@ -126,7 +126,8 @@ impl PeerVerifier {
     }
 
     /// The identity of the peer with `certificate` at `now`. Of several names of peers in the
-    /// certificate, the longest one that is no pattern decides, otherwise the longest pattern.
+    /// certificate, the first in the list decides, or a later name that a pattern before covers. So a
+    /// later peer takes over no certificate by another name in it.
     ///
     /// # Errors
     /// The certificate has no permitted name, or its peer is suspended or has expired.
@@ -143,7 +144,10 @@ impl PeerVerifier {
         });
         let matching = names.filter(|(_, name)| has_name(&parsed, name));
         let (peer, name) = matching
-            .max_by_key(|(_, name)| (!name.ends_with(ANY), name.len()))
+            .reduce(|first, later| match is_below(later.1, first.1) {
+                true => later,
+                false => first,
+            })
             .ok_or(Error::InvalidCertificate(CertificateError::NotValidForName))?;
         let identity = peer.identity(name);
         match peer.refused_at(now.as_secs()) {
@@ -171,9 +175,19 @@ impl PeerVerifier {
 /// The end of a pattern.
 const ANY: &str = "/*";
 
+/// The beginning of all names that a pattern covers.
+fn stem(pattern: &str) -> Option<&str> {
+    pattern.strip_suffix('*').filter(|_| pattern.ends_with(ANY))
+}
+
+/// Whether `pattern` is a pattern that covers `name` and more.
+fn is_below(name: &str, pattern: &str) -> bool {
+    stem(pattern).is_some_and(|stem| name != pattern && name.starts_with(stem))
+}
+
 /// Whether a certificate contains `name`. A pattern matches each longer URI.
 fn has_name(certificate: &EndEntityCert<'_>, name: &str) -> bool {
-    if let Some(stem) = name.strip_suffix('*').filter(|_| name.ends_with(ANY)) {
+    if let Some(stem) = stem(name) {
         let mut uris = certificate.valid_uri_names();
         return uris.any(|uri| uri.len() > stem.len() && uri.starts_with(stem));
     }
@@ -354,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_name_decides_whose_a_certificate_is_and_its_peer_may_be_suspended() {
+    fn the_first_name_decides_whose_a_certificate_is_and_its_peer_may_be_suspended() {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         let uri = "spiffe://example.org/ns/site/entry";
         params.subject_alt_names = vec![
@@ -380,9 +394,14 @@ mod tests {
         let by_name = named("name", &["other.example.org", "site.example.org"]);
         let exact = peer(uri);
         for (peers, expected) in [
+            // A name that a pattern covers is more specific than the pattern.
             (&[all.clone(), site.clone()][..], "site"),
-            (&[site.clone(), all.clone(), by_name.clone()][..], "name"),
-            (&[by_name, exact, site.clone()][..], uri),
+            (&[all.clone(), site.clone(), exact.clone()][..], uri),
+            (&[exact.clone(), all.clone()][..], uri),
+            // Another name in the certificate takes nothing from an earlier peer.
+            (&[site.clone(), all.clone(), by_name.clone()][..], "site"),
+            (&[by_name.clone(), exact.clone(), site.clone()][..], "name"),
+            (&[exact, by_name][..], uri),
         ] {
             assert_eq!(identity(peers).as_deref(), Ok(expected));
         }
@@ -450,6 +469,7 @@ mod tests {
             identity: "exit".to_owned(),
             not_after: Some((END * 2).try_into().unwrap()),
             chain: vec![of_first],
+            presented: None,
             shown: None,
         };
         let at =

@@ -132,7 +132,12 @@ impl Listener {
 
     fn take(self: &Rc<Self>, tcp: TcpStream, client: SocketAddr) {
         let refused = Refused::new(&self.telemetry, &self.forward, client);
-        match self.forward.admit(Instant::now()) {
+        let now = Instant::now();
+        let admitted = self.forward.admit(now).and_then(|admission| {
+            let peer = self.telemetry.peers.admit(self.peer.as_deref(), now)?;
+            Ok(admission.with_peer(peer))
+        });
+        match admitted {
             Ok(admission) => {
                 let local = Local::Client {
                     address: client.into(),

@@ -21,6 +21,7 @@ use super::record::{CLIENT, Open, Record, Shared, TARGET, address, payload};
 use super::seen::Seen;
 use super::stage::{Stage, Whose};
 use super::{application, kernel, rest, wire};
+use crate::base::forward::Admission;
 use crate::base::memory_budget::MemoryBudget;
 use crate::base::patience::Patience;
 use crate::base::telemetry::Telemetry;
@@ -733,7 +734,7 @@ fn dialler(stage: &Rc<Stage>, records: &Rc<RefCell<Vec<Shared>>>) -> Dialler {
                     .parse::<std::net::SocketAddr>()
                     .unwrap()
                     .into(),
-                admission: None,
+                admission: Admission::default(),
                 url: None,
             })
         })

@@ -34,8 +34,8 @@ pub(super) fn network_ready(object: &ValidatedObject, seen: &Seen) -> Option<Ver
         }
         sessions = sessions.max(number);
     }
-    Some(Verdict {
-        detail: format!("sessions that carry IP packets: {sessions}"),
-        ..Verdict::yes(condition::NETWORK_READY, Code::NetworkReady)
-    })
+    Some(
+        Verdict::yes(condition::NETWORK_READY, Code::NetworkReady)
+            .with(format!("sessions that carry IP packets: {sessions}")),
+    )
 }

@@ -54,10 +54,7 @@ pub(super) fn tuning_applied(object: &ValidatedObject, seen: &Seen) -> Option<Ve
         }
     }
     Some(if asked_any {
-        Verdict {
-            detail: avoided_sentence(object),
-            ..Verdict::yes(condition::TUNING_APPLIED, Code::SysctlsApplied)
-        }
+        Verdict::yes(condition::TUNING_APPLIED, Code::SysctlsApplied).with(avoided_sentence(object))
     } else {
         let detail = "no gateway answers yet";
         Verdict::unknown(condition::TUNING_APPLIED, Code::GatewaysNotReady, detail)

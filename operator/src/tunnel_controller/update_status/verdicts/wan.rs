@@ -16,9 +16,6 @@ const RTT_PART_MIN: f64 = 0.97;
 /// `None`: the spec requests no emulation.
 pub(super) fn wan_emulated(object: &ValidatedObject, seen: &Seen) -> Option<Verdict> {
     let no = |code, detail| Some(Verdict::no(condition::WAN_EMULATED, code, detail));
-    if object.pods.wan_disabled {
-        return no(Code::WanDisabled, String::new());
-    }
     let wan = object.pods.wan.as_ref()?;
     let refused = seen.pods.iter().find_map(|pod| match &pod.wan {
         Wan::Refused(problem) => Some(problem),
@@ -51,10 +48,10 @@ pub(super) fn wan_emulated(object: &ValidatedObject, seen: &Seen) -> Option<Verd
             return no(Code::WanDelayOff, detail);
         }
     }
-    Some(Verdict {
-        detail: format!("each direction is delayed by {delay} ms"),
-        ..Verdict::yes(condition::WAN_EMULATED, Code::WanEmulated)
-    })
+    Some(
+        Verdict::yes(condition::WAN_EMULATED, Code::WanEmulated)
+            .with(format!("each direction is delayed by {delay} ms")),
+    )
 }
 
 /// The lowest round-trip time of all carriers of the entries, in milliseconds.

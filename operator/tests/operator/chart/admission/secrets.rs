@@ -50,6 +50,27 @@ fn the_operator_creates_key_pairs_and_tokens() {
     }
 }
 
+/// So the operator checks whether an own Secret of an object exists.
+#[test]
+fn a_dry_run_may_have_any_name_but_no_other_type_or_owner() {
+    let policies = policies("all-values");
+    let is_refused = |secret: &Value| {
+        let asked = Asked {
+            is_dry_run: true,
+            ..created(secret)
+        };
+        !refusals(&policies, &asked).is_empty()
+    };
+    assert!(!is_refused(&key("sealed.example")));
+    for other in [
+        with(&key("sealed"), "/type", json!("Opaque")),
+        with(&key("sealed"), OWNERS, owner("Deployment", "apps/v1")),
+        with(&key("sealed"), "/metadata/labels", Value::Null),
+    ] {
+        assert!(is_refused(&other), "{other}");
+    }
+}
+
 #[test]
 fn the_operator_creates_no_other_secret() {
     let policies = policies("all-values");

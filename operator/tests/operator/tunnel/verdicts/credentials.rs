@@ -41,7 +41,7 @@ fn own_key(public_key: Option<&str>) -> OwnKey {
     OwnKey {
         status: KeyStatus {
             secret_name: "office-exit-key-1".to_owned(),
-            generation: 1,
+            generation: Some(1),
             public_key: public_key.map(str::to_owned),
             origin: match public_key {
                 Some(_) => KeyOrigin::Created,
@@ -75,6 +75,49 @@ fn a_key_that_existed_before_has_the_public_key_that_the_gateways_report() {
     }
 }
 
+fn provided(known: Option<&str>, reported: &[&str]) -> Case {
+    let mut case = exit(known, reported);
+    let status = &mut case.certified.keys[0].status;
+    (status.generation, status.origin) = (None, KeyOrigin::Provided);
+    status.secret_name = "sealed".to_owned();
+    case
+}
+
+#[test]
+fn changed_content_of_an_own_secret_is_followed_when_all_gateways_have_it() {
+    let known = provided(Some("mtx1a"), &[EXIT_KEY]);
+    assert_eq!(known.facts()["publicKeys"], json!([EXIT_KEY]));
+    assert_eq!(known.facts()["keys"][0]["origin"], "Provided");
+    assert!(known.facts()["keys"][0]["generation"].is_null());
+    let verdict = known.verdict("CredentialsValid");
+    assert_eq!(
+        (verdict.holds, verdict.code),
+        (Some(true), Code::KeysProvided)
+    );
+    // A report that is no key of an exit, and a gateway without an answer, change nothing.
+    for reported in [&[ENTRY_KEY][..], &["a word"], &[], &[EXIT_KEY, EXIT_KEY]] {
+        let facts = provided(Some("mtx1a"), reported).facts();
+        assert_eq!(facts["publicKeys"], json!(["mtx1a"]), "{reported:?}");
+    }
+    let unknown = provided(None, &[]).verdict("CredentialsValid");
+    assert_eq!((unknown.holds, unknown.code), (None, Code::KeyPending));
+    assert!(unknown.detail.contains("Secret sealed"), "{unknown:?}");
+}
+
+#[test]
+fn a_missing_own_secret_is_named_with_its_remedy() {
+    let mut case = provided(Some(EXIT_KEY), &[EXIT_KEY]);
+    case.certified.keys[0].is_lost = true;
+    let verdict = case.verdict("CredentialsValid");
+    assert_eq!(
+        (verdict.holds, verdict.code),
+        (Some(false), Code::KeySecretMissing)
+    );
+    for words in ["Secret sealed of key.secretRefs", "data key `key`"] {
+        assert!(verdict.detail.contains(words), "{verdict:?}");
+    }
+}
+
 /// The role of the key comes from the kind, and not from the name of the Secret.
 #[test]
 fn an_entry_whose_name_is_like_the_key_of_an_exit_has_a_key_of_an_entry() {
@@ -100,7 +143,7 @@ fn a_report_never_replaces_a_key_that_the_operator_created() {
     // During a rotation, gateways have the older key, the newer key or both.
     let mut case = exit(Some("mtx1a"), &["mtx1a"]);
     let mut newer = own_key(Some("mtx1b"));
-    newer.status.generation = 2;
+    newer.status.generation = Some(2);
     case.certified.keys.push(newer);
     assert_eq!(case.verdict("CredentialsValid").holds, Some(true));
     assert_eq!(case.facts()["publicKeys"], json!(["mtx1b", "mtx1a"]));

@@ -135,12 +135,3 @@ fn a_network_counts_once_an_interface_is_there_and_a_session_carries_packets() {
         "no such device",
     );
 }
-
-#[test]
-fn emulation_that_is_switched_off_is_said_to_be_so() {
-    let mut case = case(SMALLEST);
-    case.tunnel.pods.wan_disabled = true;
-    case.expect("WANEmulated", Some(false), Code::WanDisabled, "");
-    case.expect("Ready", Some(false), Code::WanDisabled, "");
-    case.expect("Available", Some(true), Code::Reconciled, "");
-}

@@ -52,13 +52,15 @@ pub(super) enum Refused {
 
 impl From<Refused> for KeyRefusal {
     fn from(refused: Refused) -> Self {
-        Self::Here(match refused {
-            Refused::NoKey => "the peer does not present exactly one Ed25519 key".to_owned(),
-            Refused::Unknown(key, list) => format!(
-                "the peer's key {key} is not in {list}: if the peer may connect, compare the key with `muxgate keygen --show` at the peer, and add the key"
-            ),
-            Refused::Ended { identity, reason } => format!("the peer {identity} {reason}"),
-        })
+        match refused {
+            Refused::NoKey => {
+                Self::Here("the peer does not present exactly one Ed25519 key".to_owned())
+            }
+            Refused::Unknown(keys, list) => Self::of_unknown(&keys, &list),
+            Refused::Ended { identity, reason } => {
+                Self::Here(format!("the peer {identity} {reason}"))
+            }
+        }
     }
 }
 
