@@ -65,58 +65,67 @@ fn entry_file(
     (yaml, forward)
 }
 
+#[test]
+fn with_clocks_that_differ_by_years_streams_go_on_and_carriers_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = library(dir.path());
+    // Most of the time, the gateways wait for the next check of peers and for the next dial.
+    std::thread::scope(|scope| {
+        for way in WAYS {
+            let library = &library;
+            scope.spawn(move || move_clocks(way, library));
+        }
+    });
+}
+
 /// The clocks of both ends are moved while streams are open, by 400 days and in both directions. Then
 /// both gateways restart with moved clocks. The peer with an `expirationTime` shows that the exit
 /// uses the moved clock.
-#[test]
-fn with_clocks_that_differ_by_years_streams_go_on_and_carriers_come_back() {
-    for way in WAYS {
-        let (dir, [exit_key, entry_key, dated_key]) = keys();
-        let library = library(dir.path());
-        let (listener, target) = target();
-        let carrier = carrier_address();
-        let end = time::OffsetDateTime::now_utc() + time::Duration::days(EXPIRES_DAYS);
-        let dated = format!(
-            "{{name: dated, publicKeys: [{}], expirationTime: '{}'}}",
-            dated_key.entry,
-            end.format(&Rfc3339).unwrap()
-        );
-        let security = exit_key.accepts(&[&entry_key.entry, &dated]);
-        let text = exit_file(way, &security, carrier, target);
-        let mut exit = Timed::start(text, dir.path(), "exit.clock", &library);
-        let [(mut entry, forward), (dated, dated_forward)] =
-            [(&entry_key, "entry.clock"), (&dated_key, "dated.clock")].map(|(key, name)| {
-                let security = key.accepts(&[&exit_key.exit]);
-                let (text, forward) = entry_file(way, &security, carrier, target);
-                let entry = Timed::start(text, dir.path(), name, &library);
-                entry.until_ready();
-                (entry, forward)
-            });
-        let stream = open(forward, &listener);
-        let dated_stream = open(dated_forward, &listener);
-
-        entry.clock.set(-DAYS);
-        exit.clock.set(DAYS);
-        assert_reset(&dated_stream.0);
-        exit.gate().line(&["MT0232", "the peer dated has expired"]);
-        passes(&stream);
-        entry.clock.set(DAYS);
-        passes(&stream);
-
-        entry.clock.set(-DAYS);
-        entry.restart();
-        entry.until_ready();
-        assert_bulk(&connect(forward), accept(&listener), MIB);
-        exit.restart();
-        exit.gate()
-            .line(&["Carrier refused", "the peer dated has expired"]);
-        exit.clock.set(-DAYS);
-        dated.until_ready();
-        entry.clock.set(DAYS);
-        // An entry over UDP notices the restart only after a while, so the exit is asked.
-        until("the entry's carrier is back", || {
-            exit.gate().status()["peers"][0]["carriers"].as_u64() > Some(0)
+fn move_clocks(way: (&str, &str), library: &Path) {
+    let (dir, [exit_key, entry_key, dated_key]) = keys();
+    let (listener, target) = target();
+    let carrier = carrier_address();
+    let end = time::OffsetDateTime::now_utc() + time::Duration::days(EXPIRES_DAYS);
+    let dated = format!(
+        "{{name: dated, publicKeys: [{}], expirationTime: '{}'}}",
+        dated_key.entry,
+        end.format(&Rfc3339).unwrap()
+    );
+    let security = exit_key.accepts(&[&entry_key.entry, &dated]);
+    let text = exit_file(way, &security, carrier, target);
+    let mut exit = Timed::start(text, dir.path(), "exit.clock", library);
+    let [(mut entry, forward), (dated, dated_forward)] =
+        [(&entry_key, "entry.clock"), (&dated_key, "dated.clock")].map(|(key, name)| {
+            let security = key.accepts(&[&exit_key.exit]);
+            let (text, forward) = entry_file(way, &security, carrier, target);
+            let entry = Timed::start(text, dir.path(), name, library);
+            entry.until_ready();
+            (entry, forward)
         });
-        assert_bulk(&connect(forward), accept(&listener), MIB);
-    }
+    let stream = open(forward, &listener);
+    let dated_stream = open(dated_forward, &listener);
+
+    entry.clock.set(-DAYS);
+    exit.clock.set(DAYS);
+    assert_reset(&dated_stream.0);
+    exit.gate().line(&["MT0232", "the peer dated has expired"]);
+    passes(&stream);
+    entry.clock.set(DAYS);
+    passes(&stream);
+
+    entry.clock.set(-DAYS);
+    entry.restart();
+    entry.until_ready();
+    assert_bulk(&connect(forward), accept(&listener), MIB);
+    exit.restart();
+    exit.gate()
+        .line(&["Carrier refused", "the peer dated has expired"]);
+    exit.clock.set(-DAYS);
+    dated.until_ready();
+    entry.clock.set(DAYS);
+    // An entry over UDP notices the restart only after a while, so the exit is asked.
+    until("the entry's carrier is back", || {
+        exit.gate().status()["peers"][0]["carriers"].as_u64() > Some(0)
+    });
+    assert_bulk(&connect(forward), accept(&listener), MIB);
 }
