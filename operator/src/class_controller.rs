@@ -99,7 +99,8 @@ impl Planner {
     pub async fn step(&self, counts: &CountClock) -> Result<(), Error> {
         let now = self.clock.now();
         let planned = self.plan(now)?;
-        self.figures.set(planned.iter().map(|(class, plan)| (class.name_any(), plan)));
+        self.figures
+            .set(planned.iter().map(|(class, plan)| (class.name_any(), plan)));
         for (class, plan) in &planned {
             let status = settled(class, plan, counts, now);
             if class.status.as_ref() != Some(&status) {
@@ -193,7 +194,10 @@ impl Planner {
         } in &plan.next
         {
             let class = class.name_any();
-            info!(class, namespace, kind, name, "an object takes the revision of its class");
+            info!(
+                class,
+                namespace, kind, name, "an object takes the revision of its class"
+            );
         }
         self.turns.give(&plan.next, text, now.instant);
         plan

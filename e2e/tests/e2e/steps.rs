@@ -99,10 +99,12 @@ async fn twenty_tunnels_under_load_take_a_new_image_three_at_a_time() -> Result<
 }
 
 async fn upgraded(ns: &TestNamespace) -> Result<()> {
-    let (tag, image) = (pods::GATEWAY_IMAGE, format!("{}-steps", pods::GATEWAY_IMAGE));
-    let retag = format!(
-        "ctr --namespace k8s.io images tag --force docker.io/{tag} docker.io/{image}"
+    let (tag, image) = (
+        pods::GATEWAY_IMAGE,
+        format!("{}-steps", pods::GATEWAY_IMAGE),
     );
+    let retag =
+        format!("ctr --namespace k8s.io images tag --force docker.io/{tag} docker.io/{image}");
     ns.cluster.node().await?.run(&retag).await?;
     apply(ns, tag).await?;
     pods::serve(ns, "web", Serve::Load).await?;
@@ -127,25 +129,37 @@ async fn upgraded(ns: &TestNamespace) -> Result<()> {
 
     for number in 0..TUNNELS {
         let report = pods::end_load(ns, &format!("load-{number}"), END).await?;
-        ensure!(report.opens > 0 && report.failed.is_empty(), "t{number}: {report:?}");
+        ensure!(
+            report.opens > 0 && report.failed.is_empty(),
+            "t{number}: {report:?}"
+        );
     }
     let classes: Api<MuxClass> = Api::all(ns.client.clone());
     let status = classes.get(&ns.name).await?.status.context("a status")?;
     let objects = status.objects.context("the number of objects")?;
     let all = i32::try_from(TUNNELS)?;
-    ensure!((objects.total, objects.current) == (all, all), "{objects:?}");
+    ensure!(
+        (objects.total, objects.current) == (all, all),
+        "{objects:?}"
+    );
     Ok(())
 }
 
 /// Waits until all tunnels run the image, and the class reports it. Returns the greatest number of
 /// tunnels that rolled at a time.
 async fn rolled_out(ns: &TestNamespace, image: &str) -> Result<usize> {
-    let (deployments, classes) = (ns.api::<Deployment>(), Api::<MuxClass>::all(ns.client.clone()));
+    let (deployments, classes) = (
+        ns.api::<Deployment>(),
+        Api::<MuxClass>::all(ns.client.clone()),
+    );
     let (begin, mut most) = (Instant::now(), 0);
     loop {
         let all = deployments.list(&ListParams::default()).await?.items;
         let rolling = rolling(&all);
-        ensure!(rolling.len() <= PLACES, "these tunnels roll at a time: {rolling:?}");
+        ensure!(
+            rolling.len() <= PLACES,
+            "these tunnels roll at a time: {rolling:?}"
+        );
         most = most.max(rolling.len());
         let done = with_image(&all, image);
         let class = classes.get(&ns.name).await?;

@@ -94,7 +94,10 @@ mod tests {
         assert_eq!((verdict.holds, verdict.code), (Some(false), Code::Paused));
         let message = verdict.message();
         let names = "MuxTunnel site/t0, MuxTunnel site/t1, ";
-        assert!(message.contains(names) && message.contains("t4 and 2 others"), "{message}");
+        assert!(
+            message.contains(names) && message.contains("t4 and 2 others"),
+            "{message}"
+        );
         assert!(message.ends_with(Code::Paused.remedy()), "{message}");
         let goes_on = Plan {
             is_paused: false,
@@ -113,7 +116,10 @@ mod tests {
                 held,
                 ..Plan::default()
             });
-            (verdict.code, verdict.detail.contains("paused or not accepted"))
+            (
+                verdict.code,
+                verdict.detail.contains("paused or not accepted"),
+            )
         };
         assert_eq!(plan(0, 0, 0), (Code::RolledOut, false));
         assert_eq!(plan(5, 5, 0), (Code::RolledOut, false));

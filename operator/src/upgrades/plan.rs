@@ -172,7 +172,9 @@ mod tests {
     }
 
     fn next(all: &[Member], policy: Policy, permits: &[(usize, Permit)]) -> Vec<usize> {
-        let permits = permits.iter().map(|(number, permit)| (id(*number), *permit));
+        let permits = permits
+            .iter()
+            .map(|(number, permit)| (id(*number), *permit));
         let plan = plan(&members(all), policy, &permits.collect());
         let known = (0..all.len()).map(id).collect::<Vec<_>>();
         let place = |id: &ObjectId| known.iter().position(|known| known == id).unwrap();
@@ -204,7 +206,10 @@ mod tests {
         assert_eq!(next(&all, CONTINUE, &[]), [2, 3]);
         let told = plan(&members(&all), PAUSE, &BTreeMap::new());
         assert!(told.is_paused);
-        assert_eq!((told.failed, told.current, told.rolling), (vec![id(0)], 0, 1));
+        assert_eq!(
+            (told.failed, told.current, told.rolling),
+            (vec![id(0)], 0, 1)
+        );
         // The owner repairs the object, whose new pods start: the roll-out waits until they are ready.
         let repaired = Member {
             turn: Some(Turn::Failed),
@@ -285,10 +290,19 @@ mod tests {
             ..stalled(ROLLS)
         };
         for turn in [Turn::Whole, Turn::Failed] {
-            let all = [Member { turn: Some(turn), ..back }, WAITS];
+            let all = [
+                Member {
+                    turn: Some(turn),
+                    ..back
+                },
+                WAITS,
+            ];
             assert_eq!(next(&all, PAUSE, &[]), [0; 0], "{turn:?}");
         }
-        let places = Policy { max_concurrent: 1, ..PAUSE };
+        let places = Policy {
+            max_concurrent: 1,
+            ..PAUSE
+        };
         assert_eq!(next(&[stalled(WAITS), WAITS], places, &[]), [1]);
         assert_eq!(next(&[stalled(DONE), WAITS], places, &[]), [1]);
     }
@@ -300,12 +314,20 @@ mod tests {
             ..ROLLS
         };
         assert_eq!(next(&[own, own, own, WAITS], PAUSE, &[]), [3]);
-        let fails = Member { turn: None, ..FAILS };
+        let fails = Member {
+            turn: None,
+            ..FAILS
+        };
         assert_eq!(next(&[fails, WAITS], PAUSE, &[]), [1]);
     }
 
     fn any_member() -> impl Strategy<Value = Member> {
-        let turns = vec![None, Some(Turn::Whole), Some(Turn::Broken), Some(Turn::Failed)];
+        let turns = vec![
+            None,
+            Some(Turn::Whole),
+            Some(Turn::Broken),
+            Some(Turn::Failed),
+        ];
         let gateways = vec![Gateways::Complete, Gateways::Rolling, Gateways::Stuck];
         let parts = (
             any::<bool>(),
@@ -313,13 +335,15 @@ mod tests {
             proptest::sample::select(gateways),
             any::<(bool, bool)>(),
         );
-        parts.prop_map(|(is_current, turn, gateways, (is_held, is_stalled))| Member {
-            is_current,
-            turn,
-            gateways,
-            is_held,
-            is_stalled,
-        })
+        parts.prop_map(
+            |(is_current, turn, gateways, (is_held, is_stalled))| Member {
+                is_current,
+                turn,
+                gateways,
+                is_held,
+                is_stalled,
+            },
+        )
     }
 
     proptest! {

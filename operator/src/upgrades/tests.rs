@@ -72,7 +72,10 @@ fn an_object_waits_with_the_revision_that_its_gateways_have() {
     };
     assert_eq!(choose(&present, &shown, changed), waits);
     let taken = choose(&present, &shown, PERMITTED);
-    assert_eq!((taken.basis, taken.turn), (Basis::Present, Some(Turn::Whole)));
+    assert_eq!(
+        (taken.basis, taken.turn),
+        (Basis::Present, Some(Turn::Whole))
+    );
 }
 
 #[test]
@@ -161,7 +164,10 @@ fn a_turn_that_was_begun_goes_on() {
         ..Shown::default()
     };
     let choice = choose(&present, &shown, NOT_PERMITTED);
-    assert_eq!((choice.basis, choice.turn), (Basis::Present, Some(Turn::Whole)));
+    assert_eq!(
+        (choice.basis, choice.turn),
+        (Basis::Present, Some(Turn::Whole))
+    );
 }
 
 fn deployment(status: &Value) -> Deployment {
@@ -192,9 +198,15 @@ fn gateways_are_complete_when_all_pods_are_new_and_ready() {
     for (change, late_state) in [
         (json!({"observedGeneration": 1}), Gateways::Rolling),
         (json!({"replicas": 3}), Gateways::Stuck),
-        (json!({"replicas": 3, "updatedReplicas": 1}), Gateways::Stuck),
+        (
+            json!({"replicas": 3, "updatedReplicas": 1}),
+            Gateways::Stuck,
+        ),
         (json!({"readyReplicas": 1}), Gateways::Stuck),
-        (json!({"replicas": null, "updatedReplicas": null, "readyReplicas": null}), Gateways::Stuck),
+        (
+            json!({"replicas": null, "updatedReplicas": null, "readyReplicas": null}),
+            Gateways::Stuck,
+        ),
     ] {
         assert_eq!(state(change.clone()), Gateways::Rolling, "{change}");
         let mut change = change;
@@ -223,7 +235,8 @@ fn both_ends_are_one_object() {
 
 #[test]
 fn a_revision_has_the_images_in_force_and_the_version_of_the_operator() {
-    let [first, second] = ["1", "2"].map(|tag| Revision::of(&class("own:1", &images(tag)), &images(tag)));
+    let [first, second] =
+        ["1", "2"].map(|tag| Revision::of(&class("own:1", &images(tag)), &images(tag)));
     assert_eq!(first.part.images.gateway, "own:1");
     assert_eq!(second.part.images.wan, "wan:2");
     assert_ne!(first.operator, second.operator);

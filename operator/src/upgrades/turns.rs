@@ -130,7 +130,9 @@ impl Turns {
             let objects: Vec<_> = given.borrow_and_update().keys().map(trigger).collect();
             Some((stream::iter(objects), given))
         };
-        stream::unfold(self.given.subscribe(), next).flatten().boxed()
+        stream::unfold(self.given.subscribe(), next)
+            .flatten()
+            .boxed()
     }
 }
 

@@ -47,8 +47,7 @@ impl Fleet {
             put_tunnel(&api, &name(number));
         }
         let classes = RefCell::new(known_classes([class_json()]));
-        let (watches, context, planner) =
-            operator(&api, (&known([]), &classes), &clock(|| MADE));
+        let (watches, context, planner) = operator(&api, (&known([]), &classes), &clock(|| MADE));
         let fleet = Self {
             api,
             classes,
@@ -119,9 +118,8 @@ impl Fleet {
     fn rolling(&self) -> BTreeSet<usize> {
         let rolls = |number: &usize| {
             let mut deployments = self.deployments(*number).into_iter();
-            deployments.any(|one| {
-                one["status"]["observedGeneration"] != one["metadata"]["generation"]
-            })
+            deployments
+                .any(|one| one["status"]["observedGeneration"] != one["metadata"]["generation"])
         };
         (0..self.count).filter(rolls).collect()
     }
@@ -130,9 +128,9 @@ impl Fleet {
     fn with_image(&self, image: &str) -> BTreeSet<usize> {
         let has = |number: &usize| {
             let deployments = self.deployments(*number);
-            deployments.iter().all(|one| {
-                one["spec"]["template"]["spec"]["containers"][0]["image"] == image
-            })
+            deployments
+                .iter()
+                .all(|one| one["spec"]["template"]["spec"]["containers"][0]["image"] == image)
         };
         (0..self.count).filter(has).collect()
     }
@@ -217,7 +215,9 @@ async fn a_new_image_reaches_three_objects_at_a_time_in_the_order_of_their_names
     while !fleet.rolling().is_empty() {
         let rolling = fleet.rolling();
         assert!(rolling.len() <= 3, "{rolling:?}");
-        rolling.into_iter().for_each(|number| fleet.become_ready(number));
+        rolling
+            .into_iter()
+            .for_each(|number| fleet.become_ready(number));
         fleet.step().await;
     }
     let plan = fleet.step().await;
@@ -251,7 +251,10 @@ async fn a_failure_pauses_the_roll_out_until_the_object_is_ready() {
     // The owner changes the object, whose pods start again. Another process of the operator knows that
     // the object has failed.
     fleet.change(1, |spec| spec["entry"] = json!({"drainSeconds": 60}));
-    fleet.set_status(1, |_| json!({"replicas": 2, "updatedReplicas": 1, "readyReplicas": 1}));
+    fleet.set_status(
+        1,
+        |_| json!({"replicas": 2, "updatedReplicas": 1, "readyReplicas": 1}),
+    );
     fleet.restart(of_tag("1"), with_image(SECOND));
     assert!(fleet.step().await.is_paused);
     assert_eq!(fleet.with_image(SECOND), numbers(0..3));
@@ -271,7 +274,10 @@ async fn a_change_of_the_class_resumes_with_the_object_that_failed() {
     fleet.use_image("example.com/gateway:3");
     let plan = fleet.step().await;
     assert!(!plan.is_paused);
-    assert_eq!(fleet.with_image("example.com/gateway:3"), numbers([0, 1, 2]));
+    assert_eq!(
+        fleet.with_image("example.com/gateway:3"),
+        numbers([0, 1, 2])
+    );
     // A failure of this image counts, too.
     fleet.fail(2);
     assert!(fleet.step().await.is_paused);
@@ -353,7 +359,9 @@ async fn paused_refused_and_broken_objects_do_not_keep_the_others_waiting() {
     let fleet = Fleet::new(8).await;
     fleet.change(0, |spec| spec["paused"] = json!(true));
     fleet.change(1, |spec| spec["className"] = json!("gone"));
-    fleet.change(2, |spec| spec["wanEmulation"] = json!({"delayMilliseconds": 10}));
+    fleet.change(2, |spec| {
+        spec["wanEmulation"] = json!({"delayMilliseconds": 10})
+    });
     fleet.fail(3);
     fleet.step().await;
     let mut class = with_image(SECOND);
@@ -427,7 +435,9 @@ fn status(api: &FakeApi) -> MuxClassStatus {
 
 fn is_rolled_out(api: &FakeApi, status_: &str) -> bool {
     let conditions = status(api).conditions;
-    conditions.iter().any(|one| one.type_ == "RolledOut" && one.status == status_)
+    conditions
+        .iter()
+        .any(|one| one.type_ == "RolledOut" && one.status == status_)
 }
 
 /// The whole operator, with its watches and queues.
