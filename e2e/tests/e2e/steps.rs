@@ -37,8 +37,8 @@ fn yaml(number: usize, class: &str) -> String {
     yaml.replace("{name: t}", &format!("{{name: {}}}", name(number)))
 }
 
-/// The class of the namespace.
-fn class(ns: &TestNamespace, gateway: Option<&str>) -> Value {
+/// The class of the namespace, with this image of gateways.
+fn class(ns: &TestNamespace, gateway: &str) -> Value {
     json!({
         "apiVersion": "muxtunnel.dev/v1alpha1",
         "kind": "MuxClass",
@@ -49,13 +49,13 @@ fn class(ns: &TestNamespace, gateway: Option<&str>) -> Value {
                 "from": "Selector",
                 "selector": {"matchLabels": {"kubernetes.io/metadata.name": ns.name}},
             },
-            "images": gateway.map(|gateway| json!({"gateway": gateway})),
+            "images": {"gateway": gateway},
             "rollout": {"maxConcurrent": PLACES},
         },
     })
 }
 
-async fn apply(ns: &TestNamespace, gateway: Option<&str>) -> Result<()> {
+async fn apply(ns: &TestNamespace, gateway: &str) -> Result<()> {
     let classes: Api<MuxClass> = Api::all(ns.client.clone());
     let how = PatchParams::apply("muxtunnel-e2e").force();
     let class = Patch::Apply(class(ns, gateway));
@@ -99,12 +99,14 @@ async fn twenty_tunnels_under_load_take_a_new_image_three_at_a_time() -> Result<
 }
 
 async fn upgraded(ns: &TestNamespace) -> Result<()> {
-    let (tag, image) = (pods::GATEWAY_IMAGE, format!("{}-steps", pods::GATEWAY_IMAGE));
-    let retag = format!(
-        "ctr --namespace k8s.io images tag --force docker.io/{tag} docker.io/{image}"
+    let (tag, image) = (
+        pods::GATEWAY_IMAGE,
+        format!("{}-steps", pods::GATEWAY_IMAGE),
     );
+    let retag =
+        format!("ctr --namespace k8s.io images tag --force docker.io/{tag} docker.io/{image}");
     ns.cluster.node().await?.run(&retag).await?;
-    apply(ns, None).await?;
+    apply(ns, tag).await?;
     pods::serve(ns, "web", Serve::Load).await?;
     for number in 0..TUNNELS {
         tunnel::apply(ns, &yaml(number, &ns.name)).await?;
@@ -113,39 +115,51 @@ async fn upgraded(ns: &TestNamespace) -> Result<()> {
         tunnel::ready(ns, &name(number)).await?;
     }
     // Each load runs until the end of the test.
-    let loads = (0..TUNNELS).map(async |number| {
+    let loads = (0..TUNNELS).map(|number| async move {
         let to = format!("{}-entry:8080", name(number));
         let load = format!("load-{number}");
         pods::load(ns, &load, &to, OPENS_PER_SECOND, 0, 3600).await
     });
     try_join_all(loads).await?;
 
-    apply(ns, Some(&image)).await?;
+    apply(ns, &image).await?;
     let most = rolled_out(ns, &image).await?;
     // With fewer tunnels at a time, the test would show nothing about the bound.
     ensure!(most == PLACES, "at most {most} tunnels rolled at a time");
 
     for number in 0..TUNNELS {
         let report = pods::end_load(ns, &format!("load-{number}"), END).await?;
-        ensure!(report.opens > 0 && report.failed.is_empty(), "t{number}: {report:?}");
+        ensure!(
+            report.opens > 0 && report.failed.is_empty(),
+            "t{number}: {report:?}"
+        );
     }
     let classes: Api<MuxClass> = Api::all(ns.client.clone());
     let status = classes.get(&ns.name).await?.status.context("a status")?;
     let objects = status.objects.context("the number of objects")?;
     let all = i32::try_from(TUNNELS)?;
-    ensure!((objects.total, objects.current) == (all, all), "{objects:?}");
+    ensure!(
+        (objects.total, objects.current) == (all, all),
+        "{objects:?}"
+    );
     Ok(())
 }
 
 /// Waits until all tunnels run the image, and the class reports it. Returns the greatest number of
 /// tunnels that rolled at a time.
 async fn rolled_out(ns: &TestNamespace, image: &str) -> Result<usize> {
-    let (deployments, classes) = (ns.api::<Deployment>(), Api::<MuxClass>::all(ns.client.clone()));
+    let (deployments, classes) = (
+        ns.api::<Deployment>(),
+        Api::<MuxClass>::all(ns.client.clone()),
+    );
     let (begin, mut most) = (Instant::now(), 0);
     loop {
         let all = deployments.list(&ListParams::default()).await?.items;
         let rolling = rolling(&all);
-        ensure!(rolling.len() <= PLACES, "these tunnels roll at a time: {rolling:?}");
+        ensure!(
+            rolling.len() <= PLACES,
+            "these tunnels roll at a time: {rolling:?}"
+        );
         most = most.max(rolling.len());
         let done = with_image(&all, image);
         let class = classes.get(&ns.name).await?;
