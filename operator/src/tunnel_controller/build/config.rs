@@ -7,8 +7,8 @@ use muxtunnel_contract::secrets;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, ConnectRendezvous, ConnectWebSocket,
-    Drain, Forward, LISTEN_RULES_MAX, ListenRule, MeetingPlace, Peer, Policy, Ports, ProxyListener,
-    PublicKeys, ReverseForward, Rule, Security, SshAlgorithms, SshListener, Target, WebSocket,
+    Drain, Forward, ListenRule, MeetingPlace, Peer, Policy, Ports, ProxyListener, PublicKeys,
+    ReverseForward, Rule, Security, SshAlgorithms, SshListener, Target, WebSocket,
 };
 
 use super::sizing::sizing;
@@ -271,7 +271,6 @@ fn allow_listen(object: &ValidatedObject, security: &ValidatedSecurity) -> Vec<L
         (ValidatedSecurity::None, _) => None,
         (_, Kind::Tunnel) => Some(secrets::ENTRY_NAME),
         (_, Kind::Exit | Kind::Rendezvous) => {
-            // A younger peer takes no place of an older one.
             let rules = object.peers.iter().flat_map(|peer| {
                 let name = peer.accepted().and_then(|own| own.name.as_deref());
                 let asked = &peer.object.spec.reverse_ports;
@@ -279,7 +278,7 @@ fn allow_listen(object: &ValidatedObject, security: &ValidatedSecurity) -> Vec<L
                 let rules = asked.map(|port| rule(port.port, name));
                 rules.collect::<Vec<_>>()
             });
-            return rules.take(LISTEN_RULES_MAX).collect();
+            return rules.collect();
         }
     };
     ports().map(|port| rule(port.port, named)).collect()
