@@ -13,7 +13,6 @@ macro_rules! codes {
         /// One class of refusal, error or condition reason. The variant's name is the `reason` that
         /// conditions and Events carry.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
         pub enum Code {
             $(#[doc = $cause] $variant,)*
         }

@@ -5,12 +5,15 @@
 //! Carriers, ports of clients and ssh never share a Service, because remote entries need a public
 //! Service for carriers.
 
-use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::core::v1::{
+    ClientIPConfig, Service, ServicePort, ServiceSpec, SessionAffinityConfig,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_crds::{ServiceSettings, ServiceType};
 use muxtunnel_gateway_config::CARRIER_PORT;
 
 use super::{End, named, selector};
+use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{
     CarrierPort, HEADLESS, SSH, ValidatedCarrier, ValidatedGateway, ValidatedObject,
     ValidatedSecurity,
@@ -22,6 +25,7 @@ const UDP: &str = "UDP";
 /// A value of `sessionAffinity`.
 const CLIENT_IP: &str = "ClientIP";
 const NO_AFFINITY: &str = "None";
+const AFFINITY_SECONDS_MAX: i32 = 86_400;
 /// A value of `ipFamilyPolicy`. The Service gets an address of each IP family of the cluster.
 pub(crate) const PREFER_DUAL_STACK: &str = "PreferDualStack";
 
@@ -54,7 +58,10 @@ fn carriers_of(
     let place = (end, object.child(end));
     let ports = carrier_ports(object, gateway, asked);
     let mut balanced = service(object, place, &asked.settings, ports);
-    balanced.spec.get_or_insert_default().session_affinity = affinity(object, gateway, asked);
+    let affinity = affinity(object, gateway, asked);
+    let spec = balanced.spec.get_or_insert_default();
+    spec.session_affinity_config = (affinity.as_deref() == Some(CLIENT_IP)).then(longest_affinity);
+    spec.session_affinity = affinity;
     let is_found = object.connect.iter().any(|exit| exit.fallback.is_some());
     let headless = is_found.then(|| {
         let place = (end, format!("{}-{HEADLESS}", object.child(end)));
@@ -71,10 +78,12 @@ fn carriers_of(
     [balanced].into_iter().chain(headless).collect()
 }
 
-/// The session affinity of the Service for carriers. With several exits and the transport `Auto`, the
-/// affinity directs all carriers of a session over TCP and WebSocket to one exit pod. The affinity
-/// applies per port, so it does not help carriers over UDP. Load balancers get no affinity, because
-/// some clouds refuse a load balancer with an affinity. `None` means the API server's default.
+/// The session affinity of the Service for carriers. A session is in one pod, so with several pods the
+/// affinity directs further carriers of a session to the session's pod. Entries of the same object
+/// need the affinity only with the transport `Auto`, because they find the pods by the headless
+/// Service. The affinity applies per port, so `Auto` has none between TCP and UDP. Load balancers get
+/// no affinity, because some clouds refuse a load balancer with an affinity. `None` means the API
+/// server's default.
 fn affinity(
     object: &ValidatedObject,
     gateway: &ValidatedGateway,
@@ -85,7 +94,18 @@ fn affinity(
         true => CLIENT_IP,
         false => NO_AFFINITY,
     };
-    object.carrier.is_any().then(|| affinity.to_owned())
+    let is_elsewhere = object.kind() == Kind::Exit && object.carrier.protocol.can().resume;
+    (object.carrier.is_any() || is_elsewhere).then(|| affinity.to_owned())
+}
+
+/// The affinity of a client lasts as long as the API server permits after the client's last
+/// connection, because carriers live long.
+fn longest_affinity() -> SessionAffinityConfig {
+    SessionAffinityConfig {
+        client_ip: Some(ClientIPConfig {
+            timeout_seconds: Some(AFFINITY_SECONDS_MAX),
+        }),
+    }
 }
 
 /// The Service for users of ssh.

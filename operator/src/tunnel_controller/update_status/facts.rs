@@ -55,7 +55,7 @@ pub fn facts(
                 exit: gateways(End::Exit),
                 services: addresses::services(object, applied),
                 connect: is_elsewhere.then(|| ConnectStatus {
-                    active: active(object, seen).into_iter().collect(),
+                    active: active(object, seen),
                 }),
                 carriers,
                 network,

@@ -224,7 +224,6 @@ fn failed_over(object: &ValidatedObject, seen: &Seen) -> Option<String> {
     let mut used = object.connect.iter();
     let is_lowest = used.any(|one| one.order == lowest && active.contains(&one.name));
     (!active.is_empty() && !is_lowest).then(|| {
-        let active: Vec<_> = active.into_iter().collect();
         format!(
             "the exits of the lowest order do not answer, so entries use connect {}",
             active.join(", ")
@@ -232,10 +231,13 @@ fn failed_over(object: &ValidatedObject, seen: &Seen) -> Option<String> {
     })
 }
 
-/// The names in `connect` of the exits that entries use.
-pub(super) fn active(object: &ValidatedObject, seen: &Seen) -> BTreeSet<String> {
+/// The names in `connect` of the exits that entries use, in the order of the spec.
+pub(super) fn active(object: &ValidatedObject, seen: &Seen) -> Vec<String> {
     let connects = answers(seen, End::Entry).filter_map(|(_, status)| status.connect.as_ref());
-    let names = connects.flat_map(|connect| &connect.active);
-    let known = |name: &&String| object.connect.iter().any(|one| one.name == **name);
-    names.filter(known).cloned().collect()
+    let active: BTreeSet<_> = connects.flat_map(|connect| &connect.active).collect();
+    let names = object.connect.iter().map(|connect| &connect.name);
+    names
+        .filter(|name| active.contains(name))
+        .cloned()
+        .collect()
 }

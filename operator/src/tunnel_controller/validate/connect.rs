@@ -66,7 +66,7 @@ pub struct ValidatedConnect {
     pub web_socket: Option<ConnectWebSocket>,
 }
 
-/// The exits that the entries of `object` dial.
+/// The exits that the entries of `object` dial, in the order of the spec.
 pub(super) fn of(
     object: &Object,
     holder: &Holder,
@@ -75,10 +75,7 @@ pub(super) fn of(
     if object.has_both_ends() {
         return Ok(vec![own(holder, carrier)]);
     }
-    let elsewhere = object.connect().iter().map(elsewhere);
-    let mut all: Vec<_> = elsewhere.collect::<Result<_, _>>()?;
-    all.sort_by_key(|connect| connect.order);
-    Ok(all)
+    object.connect().iter().map(elsewhere).collect()
 }
 
 /// The exit of the same object. If a session may have its carriers at several pods, entries find each

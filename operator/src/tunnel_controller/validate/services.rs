@@ -6,7 +6,6 @@ use muxtunnel_contract::ports;
 use muxtunnel_crds::{ClientsType, ServiceSettings, ServiceType};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
-use super::connect::HEADLESS;
 use super::{Clients, ValidatedGateway};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::holder::Holder;
@@ -121,7 +120,7 @@ pub(super) fn of(
             end: asked.end,
             ports: Vec::new(),
         });
-        check(&asked, service, holder).map_err(of_item)?;
+        check(&asked, service).map_err(of_item)?;
         service.ports.push(ListenPort {
             name: asked.name.to_owned(),
             port: asked.port,
@@ -133,18 +132,12 @@ pub(super) fn of(
 }
 
 /// Checks a port for the Service `service`, which has the earlier ports.
-fn check(asked: &Asked<'_>, service: &ValidatedService, holder: &Holder) -> Result<(), String> {
+fn check(asked: &Asked<'_>, service: &ValidatedService) -> Result<(), String> {
     let name = &service.name;
     if service.end != asked.end {
         return Err(format!(
             "serviceName {name} is also the Service of a port of the {}: choose another name",
             service.end.component()
-        ));
-    }
-    if carrier_services(holder).contains(name) {
-        return Err(format!(
-            "serviceName {name} is the Service of another port of the {}: choose another name",
-            holder.kind.name()
         ));
     }
     if service.ports.iter().any(|port| port.name == asked.name) {
@@ -165,17 +158,6 @@ fn check(asked: &Asked<'_>, service: &ValidatedService, holder: &Holder) -> Resu
         ));
     }
     Ok(())
-}
-
-/// The Services of the object that have no ports of the spec's lists.
-fn carrier_services(holder: &Holder) -> BTreeSet<String> {
-    let ends = holder.kind.ends().iter().filter(|end| **end != End::Entry);
-    let names = ends.flat_map(|end| {
-        let child = holder.kind.child(*end, &holder.name);
-        let others = [HEADLESS, SSH].map(|suffix| format!("{child}-{suffix}"));
-        [child].into_iter().chain(others)
-    });
-    names.collect()
 }
 
 /// The ports in use, by end.

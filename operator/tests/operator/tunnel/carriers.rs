@@ -170,6 +170,22 @@ fn clients_of_several_exits_keep_theirs_where_entries_choose_the_transport() {
         let service = child(&exit.services, "office-exit");
         assert_eq!(service["spec"]["sessionAffinity"], expected, "{type_}");
     }
+    // Entries of a MuxExit find no pods, so further carriers of a session need the affinity.
+    for (carrier, replicas, expected) in [
+        ("{transport: TCP}", 2, json!("ClientIP")),
+        ("{transport: KCP}", 2, json!("ClientIP")),
+        ("{transport: TCP}", 1, json!("None")),
+        ("{protocol: HTTP2}", 2, Value::Null),
+    ] {
+        let exit = built(&format!(
+            "{EXIT}carrier: {carrier}\ngateway: {{replicas: {replicas}}}\n"
+        ));
+        let spec = child(&exit.services, "office-exit")["spec"].clone();
+        assert_eq!(spec["sessionAffinity"], expected, "{carrier} {replicas}");
+        let seconds = &spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"];
+        let is_sticky = expected == "ClientIP";
+        assert_eq!(*seconds == json!(86_400), is_sticky, "{carrier} {replicas}");
+    }
 }
 
 #[test]

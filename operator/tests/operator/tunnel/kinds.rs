@@ -58,6 +58,25 @@ fn no_two_objects_have_a_child_of_one_name() {
     assert!(owners.len() > 20, "{owners:?}");
 }
 
+/// The rule of `serviceName` refuses the names of all of these Services.
+#[test]
+fn no_port_of_another_object_can_have_the_name_of_a_default_service() {
+    let children = children();
+    let services = children.iter().filter(|child| child["kind"] == "Service");
+    let names: BTreeSet<_> = services
+        .filter_map(|service| service["metadata"]["name"].as_str())
+        .collect();
+    for name in &names {
+        assert!(
+            muxtunnel_crds::OWN_SERVICE_ENDS
+                .iter()
+                .any(|end| name.ends_with(end)),
+            "{name}"
+        );
+    }
+    assert!(names.len() > 6, "{names:?}");
+}
+
 #[test]
 fn a_selector_selects_the_pods_of_one_end_of_one_object() {
     let children = children();

@@ -60,6 +60,53 @@ fn clients_that_name_their_target_are_led_by_the_policy_alone() {
     assert_eq!(service["spec"]["ports"].as_array().map(Vec::len), Some(5));
 }
 
+/// The largest spec of the schema: a rule for each target, and the rules of the spec.
+#[test]
+fn every_list_of_the_spec_fits_the_file() {
+    let numbers = |count: usize| 1..=count;
+    let targets = |list: &str, number: usize| {
+        let targets =
+            numbers(8).map(|target| format!("{{host: {list}-{number}-{target}, port: 80}}"));
+        targets.collect::<Vec<_>>().join(", ")
+    };
+    let forwards = |list: &'static str, from: usize| {
+        numbers(64).map(move |number| {
+            let (port, targets) = (from + number, targets(list, number));
+            format!("- {{name: {list}{number}, port: {port}, targets: [{targets}]}}\n")
+        })
+    };
+    let proxies = numbers(16).map(|number| {
+        let (port, targets) = (3000 + number, targets("p", number));
+        format!(
+            "- {{name: p{number}, protocol: Auto, port: {port}, fallbackTargets: [{targets}]}}\n"
+        )
+    });
+    let rules = |list: &str| {
+        let rules = numbers(64).map(|number| format!("{{host: {list}-{number}, port: 80}}"));
+        rules.collect::<Vec<_>>().join(", ")
+    };
+    let spec = format!(
+        "forwards:\n{}reverseForwards:\n{}proxies:\n{}allow: [{}]\ndeny: [{}]\n",
+        forwards("f", 1000).collect::<String>(),
+        forwards("r", 2000).collect::<String>(),
+        proxies.collect::<String>(),
+        rules("allow"),
+        rules("deny"),
+    );
+    let tunnel = built(&spec);
+    let exit = config(&tunnel, "office-tunnel-exit");
+    assert_eq!(
+        (exit.allow.len(), exit.deny.len()),
+        (64 + (64 + 16) * 8, 64)
+    );
+    assert_eq!(exit.allow_listen.len(), 64);
+    let entry = config(&tunnel, "office-entry");
+    assert_eq!(
+        (entry.forwards.len(), entry.reverse_forwards.len()),
+        (64, 64)
+    );
+}
+
 #[test]
 fn users_are_files_of_the_entry_that_each_key_is_mounted_as_once() {
     let tunnel = built(DYNAMIC);

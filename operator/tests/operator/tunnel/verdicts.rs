@@ -409,6 +409,11 @@ fn a_tunnel_says_which_exits_it_uses() {
         assert_eq!(case.facts()["connect"], active);
         assert_eq!(case.verdict("Ready").holds, Some(true), "{used}");
     }
+    // The order of the spec, not that of the names or of the gateway's answer.
+    let mut case = self::case(&format!("{ELSEWHERE}{second}\n").replace("second", "alpha"));
+    let active = json!({"active": ["alpha", "far"]});
+    case.status(End::Entry).connect = serde_json::from_value(active).unwrap();
+    assert_eq!(case.facts()["connect"], json!({"active": ["far", "alpha"]}));
 }
 
 #[test]
