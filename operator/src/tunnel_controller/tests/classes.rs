@@ -223,7 +223,8 @@ async fn a_change_of_a_class_concerns_its_objects_and_those_without_a_name() {
 async fn a_running_operator_follows_its_classes() {
     let api = server();
     put_tunnel(&api, "office");
-    let process = Process::alone(&api);
+    let mut process = Process::alone(&api);
+    process.plan();
     let image = || {
         let deployment = api.get("deployments/office-entry")?;
         let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
