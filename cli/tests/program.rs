@@ -435,7 +435,7 @@ fn check_before_an_installation_asks_for_what_it_takes() {
     assert_eq!(
         codes(&ran, "finding"),
         [
-            "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0385"
+            "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0385"
         ]
     );
 }

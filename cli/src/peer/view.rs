@@ -148,7 +148,7 @@ mod tests {
         let keys = "mte1abcdefgh..., mte1ponmlkji...";
         assert_eq!(
             row,
-            ["laptop", "web", "True", "Idle", "False", "in 8h", keys]
+            ["laptop", "web", "True", "Idle", "False", "in 8h", keys, "-"]
         );
         let wide = PeerView::new(&peer(1)).row(now, true);
         assert_eq!(wide[6], "mte1abcdefghijkl, mte1ponmlkjihgfe");

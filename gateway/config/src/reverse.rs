@@ -9,8 +9,12 @@ use crate::protocol::cannot_listen;
 use crate::text::by_text;
 use crate::{Config, ConfigError, PEERS_MAX, Ports, Role};
 
-/// Maximum number of rules in `allowListen`: 16 for each peer of an exit.
-pub const LISTEN_RULES_MAX: usize = 16 * PEERS_MAX;
+/// Maximum number of rules in `allowListen`.
+pub const LISTEN_RULES_MAX: usize = 4096;
+const _: () = assert!(
+    LISTEN_RULES_MAX == 16 * PEERS_MAX,
+    "every peer of an exit may have each of its 16 reverse ports"
+);
 
 /// The side that listens. The other side dials the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
