@@ -123,8 +123,11 @@ fn denials_are_added_if_the_document_knows_their_fields() {
 #[test]
 fn no_list_grows_beyond_its_bound() {
     let denied = |network: u8| {
-        let rule = |number: u8| value(&format!("{{cidr: 10.{network}.{number}.0/24}}"));
-        Value::Sequence((0..=255).map(rule).collect())
+        let rule = |number: u16| {
+            let [high, low] = number.to_be_bytes();
+            value(&format!("{{cidr: {network}.{high}.{low}.0/24}}"))
+        };
+        Value::Sequence((0..u16::try_from(RULES_MAX).unwrap()).map(rule).collect())
     };
     let mut full = value(EXIT);
     full["deny"] = denied(1);
