@@ -73,7 +73,7 @@ fn refusals(object: &Value, old: Option<&Value>) -> Vec<Refusal> {
         return structural.into_iter().map(refusal).collect();
     }
     let broken = Validator::new().validate_compiled(rules, object, old);
-    let errors = broken.map_or_else(|errors| errors.into_vec(), |()| Vec::new());
+    let errors = broken.map_or_else(kube::core::cel::ValidationErrors::into_vec, |()| Vec::new());
     let refusal = |error: kube::core::cel::ValidationError| Refusal {
         rule: error.rule.clone(),
         message: error.message,

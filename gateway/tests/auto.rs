@@ -34,7 +34,7 @@ const WEB_SOCKET: &str = "webSocket: {path: /carrier}\n";
 fn exit(security: &str, carrier: SocketAddr, allow: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\ntransport: Auto\n{WEB_SOCKET}security: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\n\
-         allow: [{allow_rule}]\n", allow_rule = common::rule(&allow)
+         allow: [{allow_rule}]\n", allow_rule = common::rule(allow)
     ))
     .until_ready()
 }

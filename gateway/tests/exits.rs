@@ -33,7 +33,7 @@ fn exit_with(lines: &str, carrier: SocketAddr, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
          {lines}workers: 1\nallow: [{target_rule}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 20}}\n",
-        target_rule = common::rule(&target)
+        target_rule = common::rule(target)
     ))
 }
 
@@ -395,8 +395,8 @@ impl Vanishing {
                 "role: Exit\nsecurity: {{mode: None}}\nlisten: {address}:{carrier}\nadmin: ADMIN\n\
                  allow: [{target_rule}, {unanswering_rule}]\n\
                  drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n",
-                target_rule = common::rule(&target),
-                unanswering_rule = common::rule(&unanswering)
+                target_rule = common::rule(target),
+                unanswering_rule = common::rule(unanswering)
             ))
         });
         namespace.set_hosts(&names(&addresses));

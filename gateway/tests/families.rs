@@ -125,7 +125,7 @@ fn addresses_of_ipv4_stay_what_they_are_on_sockets_of_both_families() {
     let (carrier, forward, reverse) = (free_port(), free_port(), free_port());
     let exit = Gate::with_file(&format!(
         "role: Exit\nsecurity: {{mode: None}}\nlisten: '[::]:{carrier}'\nadmin: ADMIN\nallow: [{target_rule}]\n\
-         allowListen: ['127.0.0.1:{reverse}']\n", target_rule = common::rule(&target)
+         allowListen: ['127.0.0.1:{reverse}']\n", target_rule = common::rule(target)
     ))
     .until_ready();
     // The decision about an address is independent of its notation.

@@ -53,7 +53,7 @@ impl Load {
         let both = format!("protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\n");
         let exit = Gate::with_file(&format!(
             "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         ));
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, carrier));
         let path = match protocol {
@@ -393,7 +393,7 @@ fn opens_before_the_limit_is_known_cost_no_accepted_stream() {
     for opens in [100, 1000] {
         let limits = format!(
             "limits: {{streams: {LIMIT}}}\nallow: [{target_rule}]",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         );
         let (_exit, carrier) = http2_exit(&limits);
         let mut peer = Peer::new(carrier);
@@ -476,7 +476,7 @@ fn empty_frames_over_a_long_life_cost_no_stream() {
     let (listener, target) = target();
     let (_exit, carrier) = http2_exit(&format!(
         "allow: [{target_rule}]",
-        target_rule = common::rule(&target)
+        target_rule = common::rule(target)
     ));
     let mut peer = Peer::greeted(carrier);
     let server = open(&mut peer, 1, &listener);

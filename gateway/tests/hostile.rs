@@ -30,7 +30,7 @@ fn exit(carrier: u16, allow: &str) -> Gate {
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\n\
          admin: ADMIN\nworkers: 1\nallow: [{allow_rule}]\nmemory: {{receive: 16Mi}}\n\
          limits: {{streams: 64}}\n",
-        allow_rule = common::rule(&allow)
+        allow_rule = common::rule(allow)
     ))
     .until_ready()
 }
@@ -277,7 +277,7 @@ fn silent_connections_to_a_jmux_exit_go_once_places_run_out_and_never_before() {
     let carrier = free_port();
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: JMUX\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         workers: 2\nallow: [{target_rule}]\nlimits: {{carriers: {CARRIERS_MAX}}}\n", target_rule = common::rule(&target)
+         workers: 2\nallow: [{target_rule}]\nlimits: {{carriers: {CARRIERS_MAX}}}\n", target_rule = common::rule(target)
     ))
     .until_ready();
     let address = ([127, 0, 0, 1], carrier).into();

@@ -183,7 +183,7 @@ fn jetsocat_comes_as_a_secure_web_socket_that_has_no_certificate() {
          allow: [{target_rule}]\n",
         files.certificate.display(),
         files.key.display(),
-        target_rule = common::rule(&target)
+        target_rule = common::rule(target)
     ));
     let jetsocat = Jetsocat::trusting(
         &files.ca,

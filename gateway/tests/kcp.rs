@@ -100,7 +100,7 @@ impl Does {
 fn exit(carrier: SocketAddr, allow: SocketAddr, more: &str) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\ntransport: KCP\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\nallow: [{allow_rule}]\n\
-         drain: {{acceptSeconds: 0, deadlineSeconds: 5}}\n{more}", allow_rule = common::rule(&allow)
+         drain: {{acceptSeconds: 0, deadlineSeconds: 5}}\n{more}", allow_rule = common::rule(allow)
     ))
     .until_ready()
 }

@@ -39,7 +39,7 @@ fn tunnel(protocol: &str, host: &str, target: SocketAddr) -> Tunnel {
     );
     let exit = format!(
         "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{target_rule}, {{cidr: 127.0.0.1/32}}]\n",
-        target_rule = common::rule(&target)
+        target_rule = common::rule(target)
     );
     let (ip, port) = (target.ip(), target.port());
     let entry = format!(

@@ -79,7 +79,7 @@ fn exit_file(way: (&str, &str), security: &str, carrier: SocketAddr, allow: Sock
     format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\n\
          allow: [{allow_rule}]\n{more}",
-        allow_rule = common::rule(&allow)
+        allow_rule = common::rule(allow)
     )
 }
 
@@ -287,12 +287,12 @@ fn the_rules_of_a_peer_narrow_what_the_exit_allows_and_are_reloaded() {
             let security = exit_key.accepts(&[&site, &other_key.entry]);
             exit_file((protocol, ""), &security, carrier, target).replace(
                 "\nallow: [",
-                &format!("\nallow: [{}, ", common::rule(&barred)),
+                &format!("\nallow: [{}, ", common::rule(barred)),
             )
         };
         let exit = Gate::with_file(&text(&format!(
             ", allow: [{target_rule}]",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         )))
         .until_ready();
         let entries = |key: &Key, to| {
@@ -313,8 +313,8 @@ fn the_rules_of_a_peer_narrow_what_the_exit_allows_and_are_reloaded() {
         // A rule that denies ends the open stream of the peer alone.
         exit.rewrite(&text(&format!(
             ", deny: [{target_rule}, {barred_rule}]",
-            target_rule = common::rule(&target),
-            barred_rule = common::rule(&barred)
+            target_rule = common::rule(target),
+            barred_rule = common::rule(barred)
         )));
         assert_reset(&stream.0);
         assert_reset(&stream.1);

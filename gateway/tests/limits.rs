@@ -40,7 +40,7 @@ fn tunnel_to(listener: TcpListener, protocol: &str, head: &str, limits: &str) ->
     let both = format!("protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\n{head}");
     let exit = Gate::with_file(&format!(
         "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{address_rule}]\n",
-        address_rule = common::rule(&address)
+        address_rule = common::rule(address)
     ));
     let head =
         format!("role: Entry\n{both}connect:\n- name: far\n  address: 127.0.0.1:{carrier}\n");

@@ -27,7 +27,7 @@ fn gates(forward: &str, allow: &str, head: &str) -> (Gate, Gate) {
     let carrier = free_port();
     let exit = Gate::with_file(&format!(
         "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\nallow: [{allow_rule}]\n",
-        allow_rule = common::rule(&allow)
+        allow_rule = common::rule(allow)
     ));
     let list = match forward.contains("protocol: ") {
         true => "proxies",

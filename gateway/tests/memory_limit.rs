@@ -99,7 +99,7 @@ fn slow_targets_do_not_use_more_memory_than_the_gateway_may_have() {
     let exit = both.replace("pool: {min: 1, max: 1}\n", "");
     let exit = Gate::in_group(
         &group.0,
-        &format!("role: Exit\n{exit}memory: {{stallSeconds: 0}}\nlisten: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n", target_rule = common::rule(&target)),
+        &format!("role: Exit\n{exit}memory: {{stallSeconds: 0}}\nlisten: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n", target_rule = common::rule(target)),
     )
     .until_ready();
     exit.line(&["Sessions share a part of the memory limit", "64Mi"]);

@@ -139,7 +139,7 @@ fn an_exit_is_reached_at_the_last_address_though_thirty_do_not_answer() {
     let (carrier, forward) = (free_port(), free_port());
     let address = SocketAddr::new(site.outside().parse().unwrap(), carrier);
     let _exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nlisten: {address}\nadmin: ADMIN\nallow: [{target_rule}]\n", target_rule = common::rule(&target)
+        "role: Exit\nsecurity: {{mode: None}}\nlisten: {address}\nadmin: ADMIN\nallow: [{target_rule}]\n", target_rule = common::rule(target)
     ))
     .until_ready();
     site.namespace

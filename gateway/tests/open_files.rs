@@ -45,7 +45,7 @@ fn crowd(protocol: &str, [entry_limit, exit_limit]: [u64; 2], forward: &str) -> 
         format!("protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\nworkers: 2\n");
     let exit = format!(
         "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{target_rule}]\nallowListen: [{port}]\n",
-        target_rule = common::rule(&target)
+        target_rule = common::rule(target)
     );
     let exit = Gate::with_open_files(exit_limit, &exit).until_ready();
     let path = Path::to(loopback(carrier));

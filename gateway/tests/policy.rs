@@ -373,7 +373,7 @@ fn a_rule_that_denies_is_taken_over_and_wins() {
     let (first, _target) = (connect(client), accept(&listener));
     exit.rewrite(&format!(
         "{allowing}deny: [{address_rule}]\n",
-        address_rule = common::rule(&address)
+        address_rule = common::rule(address)
     ));
     exit.line(&["Configuration reloaded"]);
     assert_reset(&connect(client));

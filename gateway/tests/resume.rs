@@ -37,7 +37,7 @@ fn tunnel(carriers: u8) -> Tunnel {
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
          workers: 2\nallow: [{address_rule}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n",
-        address_rule = common::rule(&address)
+        address_rule = common::rule(address)
     ))
     .until_ready();
     let path = Path::to(carrier);

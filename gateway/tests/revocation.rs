@@ -26,7 +26,7 @@ use ends::{ENTRY, EXIT, LATER, carrier_address, entry, gateway_key, public_keys}
 fn exit_text(security: &str, carrier: SocketAddr, allow: SocketAddr, more: &str) -> String {
     format!(
         "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{allow_rule}]\n{more}",
-        allow_rule = common::rule(&allow)
+        allow_rule = common::rule(allow)
     )
 }
 
@@ -182,7 +182,7 @@ fn the_part_of_a_file_that_needs_no_restart_counts_and_the_rest_is_named() {
     let hash = exit.status()["configHash"].clone();
     let deny = format!(
         "deny: [{target_rule}]\n",
-        target_rule = common::rule(&target)
+        target_rule = common::rule(target)
     );
     exit.rewrite(&text(&format!("workers: 2\nresume: false\n{deny}")));
     open.assert_cut();
@@ -226,7 +226,7 @@ fn streams_stay_when_what_allowed_them_goes_and_end_by_a_rule_that_denies() {
     exit.rewrite(&text("").replace(
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         ),
         "",
     ));

@@ -29,7 +29,7 @@ fn carries_bulk_without_splicing(protocol: &str, ends: &Ends) {
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\nallow: [{target_rule}]\n",
         ends.exit,
-        target_rule = common::rule(&target)
+        target_rule = common::rule(target)
     ));
     let (entry, forward) = entry(&ends.entry, protocol, carrier, target);
     let entry = entry.until_ready();

@@ -23,7 +23,7 @@ fn pair(fields: &str, forward: &str, target: &TcpListener) -> Pair {
     let common = format!("protocol: Native\nsecurity: {{mode: None}}\n{fields}\nadmin: ADMIN\n");
     let exit = Gate::with_file(&format!(
         "{common}role: Exit\nlisten: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n",
-        target_rule = common::rule(&target)
+        target_rule = common::rule(target)
     ));
     let entry = Gate::with_file(&format!(
         "{common}role: Entry\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nforwards:\n\

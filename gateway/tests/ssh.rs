@@ -231,7 +231,7 @@ fn ssh_forwards_from_here_through_an_exit() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         ),
     );
     let forward = format!("{here}:{target}");
@@ -293,7 +293,7 @@ fn ssh_with_its_own_input_and_output_ends_with_its_stream() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         ),
     );
     let mut ssh = keys.ssh(port, "user", &["-W", &target.to_string()]);
@@ -333,7 +333,7 @@ fn a_user_with_an_rsa_key_logs_in_if_the_key_is_long_enough() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         ),
     );
     exit.line(&["the RSA key has 2048 bits"]);
@@ -357,7 +357,7 @@ fn a_user_with_a_fido_key_logs_in() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         ),
     );
     let local = free_port();
@@ -378,7 +378,7 @@ fn aes_in_counter_mode_is_for_exits_that_offer_it() {
     let ciphers = ["-c", "aes256-ctr", "-m", "hmac-sha2-256-etm@openssh.com"];
     let allow = format!(
         "allow: [{target_rule}]\n",
-        target_rule = common::rule(&target)
+        target_rule = common::rule(target)
     );
     let port = free_port();
     let _default = exit(&keys.security(), port, &allow);
@@ -449,7 +449,7 @@ fn who_is_not_in_the_file_does_not_log_in_and_a_line_that_is_taken_out_ends_its_
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         ),
     );
     let said = keys.said(port, "stranger", &["-N"], &[]);
@@ -790,7 +790,7 @@ fn a_host_that_is_hashed_or_has_a_certificate_is_known() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         ),
     );
     let known = keys.at("hashed");
@@ -856,7 +856,7 @@ fn an_entry_logs_in_to_an_exit_of_ours_by_a_certificate() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         ),
     );
     let certificate = keys.at("user-cert.pub");
@@ -881,7 +881,7 @@ fn an_exit_of_another_protocol_takes_ssh_besides_with_the_same_rules() {
          allow: [{target_rule}]\nallowListen: ['{far}']\nssh: {{listen: '127.0.0.1:{port}', hostKeys: ['{}'], \
          authorizedKeys: '{}'}}\n",
         keys.at("host").display(),
-        keys.at("authorized_keys").display(), target_rule = common::rule(&target)
+        keys.at("authorized_keys").display(), target_rule = common::rule(target)
     ))
     .until_ready();
     let _entry = Gate::entry("Native", carrier, &[(forward, target)]).until_ready();

@@ -370,7 +370,7 @@ fn the_networks_are_taken_over_while_the_exit_runs() {
     let file = |more: &str| {
         format!(
             "role: Exit\nsecurity: {{mode: None}}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{target_rule}]\n{more}",
-            target_rule = common::rule(&target)
+            target_rule = common::rule(target)
         )
     };
     let exit = Gate::with_file(&file("")).until_ready();

@@ -18,6 +18,7 @@ const LAYERS: [&[&str]; 7] = [
         "failure",
         "key_pair",
         "labels",
+        "status_patch",
         "muxbench",
         "observer",
         "pods",

@@ -82,7 +82,7 @@ impl CloseCode {
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     quic: quinn::Connection,
-    proof: Option<Proof>,
+    proof: Option<Box<Proof>>,
     /// The public key that this side presents, if this side dials.
     presented: Option<Box<Presented>>,
     congestion_control: &'static str,
@@ -108,7 +108,7 @@ impl Connection {
         match credentials.quic_proof(part, name, chain) {
             Ok(proof) => Ok(Self {
                 quic,
-                proof,
+                proof: proof.map(Box::new),
                 presented: None,
                 congestion_control: settings.congestion_control(),
                 protocol: settings.protocol(),
@@ -134,8 +134,8 @@ impl Connection {
     }
 
     /// The peer's proof of identity; `None`: this gateway requested no proof.
-    pub(crate) const fn proof(&self) -> Option<&Proof> {
-        self.proof.as_ref()
+    pub(crate) fn proof(&self) -> Option<&Proof> {
+        self.proof.as_deref()
     }
 
     /// A probe of the connection's path for another thread.

@@ -58,6 +58,9 @@ const BATCH_PACKETS: usize = 128;
 /// Number of bytes of packets that a worker reads before carriers and streams run.
 const BATCH_BYTES: usize = 512 << 10;
 
+/// A session without addresses, and the identity of its peer.
+type Apart = (Weak<dyn Mux>, Option<Rc<str>>);
+
 /// The interface of one worker, and the sessions that carry its packets.
 pub(crate) struct Network {
     /// Index of the worker.
@@ -78,8 +81,8 @@ pub(crate) struct Network {
     judge: Judge,
     flows: FlowKey,
     sessions: RefCell<Vec<Attached>>,
-    /// Exit: the other sessions, for which there are no addresses, with the identities of their peers.
-    apart: RefCell<Vec<(Weak<dyn Mux>, Option<Rc<str>>)>>,
+    /// Exit: the sessions for which there are no addresses.
+    apart: RefCell<Vec<Apart>>,
     reloadable: watch::Receiver<Arc<Reloadable>>,
     /// Number of sessions attached so far.
     attached: Cell<u64>,

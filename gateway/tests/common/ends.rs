@@ -74,7 +74,7 @@ pub fn by_keys(dir: &Path) -> Ends {
 
 pub fn exit(security: &str, carrier: SocketAddr, allow: SocketAddr) -> Gate {
     Gate::with_file(&format!(
-        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\nallow: [{allow_rule}]\n", allow_rule = crate::common::rule(&allow)
+        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\nallow: [{allow_rule}]\n", allow_rule = crate::common::rule(allow)
     ))
     .until_ready()
 }

@@ -59,7 +59,7 @@ pub fn exit(protocol: &str, tls: Option<&Tls>, target: SocketAddr) -> (Gate, Soc
     let gate = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\n\
          workers: 1\nallow: [{target_rule}]\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n",
-        target_rule = crate::common::rule(&target)
+        target_rule = crate::common::rule(target)
     ));
     (gate.until_ready(), carrier)
 }

@@ -102,7 +102,7 @@ impl Place {
             key = self.file(name).display(),
             peer = self.key(peer, 0),
             meet = self.key("rendezvous", 2),
-            rule = rule(&target)
+            rule = rule(target)
         )
     }
 

@@ -68,7 +68,10 @@ fn an_object_of_another_operators_class_is_not_ours() {
     let other = foreign("other", false);
     assert_eq!(resolved(Some("other"), &[other]), Err(Unresolved::Foreign));
     let default = foreign("other", true);
-    assert_eq!(resolved(None, &[default.clone()]), Err(Unresolved::Foreign));
+    assert_eq!(
+        resolved(None, std::slice::from_ref(&default)),
+        Err(Unresolved::Foreign)
+    );
     let defaults = [default.clone(), foreign("third", true)];
     assert_eq!(resolved(None, &defaults), Err(Unresolved::Foreign));
     // Both operators would serve the object.

@@ -146,7 +146,9 @@ fn assert_refused<'a>(cases: impl IntoIterator<Item = (String, &'a str)>) {
 /// The problems of the targets with this code.
 fn found(valid: &ValidatedObject, code: Code) -> Vec<String> {
     let findings = valid.findings.of(code);
-    findings.map(|finding| finding.text()).collect()
+    findings
+        .map(muxtunnel_operator::tunnel_controller::validate::Finding::text)
+        .collect()
 }
 
 fn unresolved(valid: &ValidatedObject) -> Vec<String> {

@@ -224,7 +224,7 @@ fn guarded_addresses_need_a_literal_rule_in_every_spelling() {
     for wide in WIDE {
         let rules = Rules::new(&format!(
             "allow: [{wide_rule}]\nprotectedCIDRs: [10.97.0.0/16, 'fd77::/64']",
-            wide_rule = rule(&wide)
+            wide_rule = rule(wide)
         ));
         for address in &spellings {
             for host in ["sneaky.example.com", address] {
@@ -253,7 +253,7 @@ fn behind_a_prefix_of_the_networks_translator_an_address_is_guarded_as_the_one_i
         for allow in ["*", "::/0", "2001:db8::/32", "sneaky.example.com"] {
             let rules = Rules::new(&format!(
                 "allow: [{allow_rule}]\nnat64Prefixes: ['{prefix}']",
-                allow_rule = rule(&allow)
+                allow_rule = rule(allow)
             ));
             let host = "sneaky.example.com";
             assert!(
@@ -265,12 +265,12 @@ fn behind_a_prefix_of_the_networks_translator_an_address_is_guarded_as_the_one_i
                 "{allow} {prefix} {address}"
             );
             // Without the prefix, the exit cannot recognize the address as a metadata service.
-            let rules = Rules::new(&format!("allow: [{allow_rule}]", allow_rule = rule(&allow)));
+            let rules = Rules::new(&format!("allow: [{allow_rule}]", allow_rule = rule(allow)));
             assert!(rules.permit(host, address, 80), "{allow} {address}");
         }
         let literal = Rules::new(&format!(
             "allow: [{address_rule}]\nnat64Prefixes: ['{prefix}']",
-            address_rule = rule(&address)
+            address_rule = rule(address)
         ));
         assert!(literal.permit(address, address, 80), "{address}");
     }
@@ -363,7 +363,7 @@ fn what_is_protected_is_reached_only_from_within() {
     let allowing = |allow: &str| {
         Rules::new(&format!(
             "allow: [{allow_rule}]\nprotectedCIDRs: [10.97.0.0/16, 'fd77::/64']",
-            allow_rule = rule(&allow)
+            allow_rule = rule(allow)
         ))
     };
     for (allow, address, expected) in [
@@ -384,7 +384,7 @@ fn what_is_protected_is_reached_only_from_within() {
 fn an_api_server_that_is_known_by_name_is_reached_by_its_name() {
     let rules = |allow: &str| {
         Rules::beside(
-            &format!("allow: [{allow_rule}]", allow_rule = rule(&allow)),
+            &format!("allow: [{allow_rule}]", allow_rule = rule(allow)),
             "api.example.com",
         )
     };

@@ -42,7 +42,7 @@ pub(super) async fn keep(exit: &Rc<Exit>, places: &[MeetingPlace]) {
         () = wait_for(worker.phase.clone(), Phase::Closed) => {}
         _ = join_all(places.iter().map(keep)) => {}
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Keeps the exit registered at one place. `registered` is the number of places where the exit is

@@ -25,7 +25,7 @@ pub fn tunnel(
     }
     .name(&benchmark.name, index);
     let delay_milliseconds = environment.key.one_way_delay_ms;
-    let wan_emulation = (delay_milliseconds > 0).then(|| WanEmulation {
+    let wan_emulation = (delay_milliseconds > 0).then_some(WanEmulation {
         delay_milliseconds,
         jitter_milliseconds: None,
         loss_ppm: None,

@@ -13,7 +13,7 @@ use super::sizing::sizing;
 use super::{BuildError, End, network};
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{
-    Address, JudgedPeer, UsersFile, ValidatedConnect, ValidatedGateway, ValidatedObject,
+    Address, JudgedPeer, Streams, UsersFile, ValidatedConnect, ValidatedGateway, ValidatedObject,
     ValidatedProxy, ValidatedSecurity, ValidatedSsh, all_addresses,
 };
 
@@ -38,7 +38,10 @@ pub(super) fn config(
     let port = gateway.carrier_port.as_ref();
     let policy = policy(object, end);
     let is_entry = end == End::Entry;
-    let streams = is_entry.then(|| object.streams.clone()).unwrap_or_default();
+    let streams = match is_entry {
+        true => object.streams.clone(),
+        false => Streams::default(),
+    };
     let config = Config {
         role: end.role(),
         protocol: carrier.protocol,

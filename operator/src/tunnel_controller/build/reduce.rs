@@ -8,8 +8,6 @@
 
 mod peers;
 
-use std::collections::HashSet;
-
 use muxtunnel_gateway_config::{Config, NAT64_PREFIXES_MAX, PROTECTED_MAX, Peer, RULES_MAX};
 use serde_yaml::Value;
 
@@ -68,7 +66,11 @@ fn reduce(document: &mut Value, present: &Value) {
         });
     }
     for path in [&["allow"], &["allowListen"], &["trustedProxies"]] {
-        let permitted: HashSet<_> = items(present, path).iter().collect();
+        #[expect(
+            clippy::disallowed_types,
+            reason = "no iteration, and YAML values have no order"
+        )]
+        let permitted: std::collections::HashSet<_> = items(present, path).iter().collect();
         retain(document, path, |rule| permitted.contains(rule));
     }
     deny(document, items(present, &["deny"]));
@@ -181,7 +183,7 @@ pub(super) fn withdraw(document: &mut Value, is_refused: impl Fn(&str) -> bool) 
     let denied: Vec<_> = denied.take(room).cloned().collect();
     for list in PORTS {
         let ports = items(document, &[list]).iter();
-        let ports = ports.filter_map(|port| without(port, &is_for));
+        let ports = ports.filter_map(|port| without(port, is_for));
         let ports: Vec<_> = ports.collect();
         if ports != items(document, &[list]) {
             set_items(document, &[list], ports);

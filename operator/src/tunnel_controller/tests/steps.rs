@@ -360,7 +360,7 @@ async fn paused_refused_and_broken_objects_do_not_keep_the_others_waiting() {
     fleet.change(0, |spec| spec["paused"] = json!(true));
     fleet.change(1, |spec| spec["className"] = json!("gone"));
     fleet.change(2, |spec| {
-        spec["wanEmulation"] = json!({"delayMilliseconds": 10})
+        spec["wanEmulation"] = json!({"delayMilliseconds": 10});
     });
     fleet.fail(3);
     fleet.step().await;

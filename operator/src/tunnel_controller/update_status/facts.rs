@@ -46,7 +46,10 @@ pub fn facts(
     let endpoints = |end| addresses::endpoints(object, applied, end);
     match object.kind() {
         Kind::Tunnel => {
-            let is_elsewhere = !object.has(End::Exit);
+            let active = match object.has(End::Exit) {
+                true => Vec::new(),
+                false => active(object, seen),
+            };
             Status::Tunnel(MuxTunnelStatus {
                 class_name,
                 public_keys,
@@ -54,9 +57,7 @@ pub fn facts(
                 entry: gateways(End::Entry),
                 exit: gateways(End::Exit),
                 services: addresses::services(object, applied),
-                connect: is_elsewhere.then(|| ConnectStatus {
-                    active: active(object, seen),
-                }),
+                connect: (!active.is_empty()).then_some(ConnectStatus { active }),
                 carriers,
                 network,
                 sysctls: sysctls(seen),

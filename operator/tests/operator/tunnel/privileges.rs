@@ -439,6 +439,7 @@ fn services_have_and_select_the_operators_own_labels_alone() {
             "app.kubernetes.io/component",
             "app.kubernetes.io/managed-by",
             "app.kubernetes.io/name",
+            "app.kubernetes.io/version",
             "muxtunnel.dev/kind",
             "muxtunnel.dev/name",
         ];
@@ -449,7 +450,7 @@ fn services_have_and_select_the_operators_own_labels_alone() {
         assert_eq!(keys(&object["metadata"]["labels"]), own, "{name}: {object}");
         assert_eq!(
             keys(&object["spec"]["selector"]),
-            [own[0], own[3], own[4]],
+            [own[0], own[4], own[5]],
             "{name}: {object}"
         );
     }

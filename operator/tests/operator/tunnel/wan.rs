@@ -25,8 +25,7 @@ fn the_delay_line_is_a_sidecar_and_netem_a_container_that_exits() {
             "/run/muxwan/report.json"
         ])
     );
-    let args =
-        "run --delay 50ms --port 443 --port 64000 --backend auto --report /run/muxwan/report.json";
+    let args = "run --delay 50ms --port 443 --backend auto --report /run/muxwan/report.json";
     assert_eq!(line["args"], json!(args.split(' ').collect::<Vec<_>>()));
     let netem = wan("wanEmulation: {delayMilliseconds: 1500, backend: Netem, scope: All}");
     assert!(netem["restartPolicy"].is_null() && netem["startupProbe"].is_null());

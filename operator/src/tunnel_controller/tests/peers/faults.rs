@@ -100,7 +100,7 @@ async fn a_fault_in_a_rule_keeps_the_rules_that_were_accepted() {
     let bench = exit(&[peer("near", ENTRY_KEY, rules)]).await;
     let before = peers(&bench);
     change(&bench, "near", |spec| {
-        spec["deny"] = json!([{"host": "not a host"}])
+        spec["deny"] = json!([{"host": "not a host"}]);
     });
     bench.run().await;
     assert_eq!(peers(&bench), before);
@@ -190,7 +190,7 @@ async fn a_spec_that_is_not_applied_judges_no_peer() {
                 "invalid" => spec["trustedProxies"] = json!(["nowhere"]),
                 _ => {
                     spec["network"] =
-                        json!({"peerCIDRs": ["127.0.0.0/8"], "cidrs": ["10.96.0.0/16"]})
+                        json!({"peerCIDRs": ["127.0.0.0/8"], "cidrs": ["10.96.0.0/16"]});
                 }
             }
         });
@@ -406,7 +406,7 @@ async fn a_network_of_a_peer_restarts_no_gateway() {
     let template = || bench.api.get("deployments/office-exit").unwrap()["spec"]["template"].clone();
     let before = template();
     change(&bench, "near", |spec| {
-        spec["networkCIDRs"] = json!(["10.72.1.0/24"])
+        spec["networkCIDRs"] = json!(["10.72.1.0/24"]);
     });
     bench.run().await;
     let only = json!([{"identity": "near", "CIDRs": ["10.72.1.0/24"]}]);
