@@ -10,7 +10,8 @@ use crate::text::by_text;
 use crate::{Config, ConfigError, PEERS_MAX, Ports, Role};
 
 /// Maximum number of rules in `allowListen`: 16 for each peer of an exit.
-pub const LISTEN_RULES_MAX: usize = 16 * PEERS_MAX;
+pub const LISTEN_RULES_MAX: usize = 4096;
+const _: () = assert!(LISTEN_RULES_MAX == 16 * PEERS_MAX);
 
 /// The side that listens. The other side dials the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
