@@ -267,6 +267,7 @@ fn every_field_in_a_code_span_is_of_an_object_of_the_configuration_or_of_the_cha
         "muxpeers",
         "muxbenchmarks",
         "muxgrants",
+        "muxclasses",
     ]
     .iter()
     .map(|name| Tree::of_definition(&file(&format!("crds/yaml/{name}.yaml"))))

@@ -262,6 +262,7 @@ impl<'a> Judge<'a> {
         let names = &mut last.certificate_names;
         names.retain(|name| spec.certificate_names.contains(name));
         last.suspend = spec.suspend;
+        last.limits = limits(spec.limits.unwrap_or_default());
         if let Ok(time) = expiration_time(object) {
             last.expiration_time = time;
         }
