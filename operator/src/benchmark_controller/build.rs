@@ -26,7 +26,7 @@ use super::names::{self, Agent, End};
 use super::validate::{Environment, ValidatedBenchmark};
 use crate::settings::Settings;
 use crate::tunnel_controller;
-use crate::tunnel_controller::dereference::Dereferenced;
+use crate::tunnel_controller::dereference::{Credentials, Dereferenced};
 use crate::tunnel_controller::hindrance::Hindrance;
 use crate::tunnel_controller::object::Object;
 use crate::tunnel_controller::references::ServiceName;
@@ -143,6 +143,11 @@ fn gateways(
     };
     let named = Dereferenced {
         services: [(target_name, target.clone())].into(),
+        // The tunnel's controller creates the keys. No pod of the direct pair has them.
+        credentials: Credentials {
+            pair: Some(String::new()),
+            ..Credentials::default()
+        },
         ..Dereferenced::default()
     };
     let tunnel = Object::from(Arc::new(tunnel));

@@ -91,12 +91,9 @@ async fn as_the_exit(near: &TestNamespace, other: &mut Value, other_key: &str) -
     other["spec"]["connect"][0]["host"] = address.into();
     other["spec"]["connect"][0]["port"] = 64000.into();
     tunnel::apply(near, &other.to_string()).await?;
-    let what = "the entry refuses the stolen key";
-    wait::for_object(&near.api(), "other", what, WITHIN, |entry: &MuxTunnel| {
-        let connected = tunnel::condition(entry, condition::CONNECTED);
-        connected.is_some_and(|connected| {
-            connected.status == "False" && connected.message.contains("MT0233")
-        })
+    wait::until("the entry refuses the stolen key", WITHIN, async || {
+        let log = near.kubectl(&["logs", THIEF]).await?;
+        Ok(log.contains("MT0235").then_some(()))
     })
     .await?;
     no_thief(near).await?;

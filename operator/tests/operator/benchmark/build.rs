@@ -69,6 +69,17 @@ fn the_direct_pair_has_the_sysctls_and_the_delay_of_the_gateways() {
     }
 }
 
+/// The keys of a tunnel in security mode PublicKeys do not exist when its environment is built.
+#[test]
+fn the_environment_of_a_benchmark_with_the_default_security_has_a_pair_for_both_routes() {
+    let spec = SPEC.replace("  security: {mode: None}\n", "");
+    assert_ne!(spec, SPEC);
+    let (objects, _) = built(&spec, 0);
+    assert_eq!(objects.agents.len(), built(SPEC, 0).0.agents.len());
+    let tunnel = serde_json::to_value(&objects.tunnels[0]).unwrap();
+    assert_ne!(tunnel["spec"]["security"]["mode"], "None");
+}
+
 #[test]
 fn the_tunnel_pair_keeps_the_kernels_defaults_and_no_privilege() {
     let (_, agents) = built(SPEC, 0);
