@@ -219,7 +219,7 @@ fn all_that_the_operator_builds_is_let_pass() {
 fn every_kind_that_it_may_write_is_judged() {
     let documents = golden("default");
     let roles = of_kind(&documents, "ClusterRole").into_iter();
-    let names = ["tunnels-muxtunnel", "tunnels-muxtunnel-classes"];
+    let names = ["tunnels-muxtunnel", "mux-tunnels-muxtunnel-classes"];
     let of_the_operator =
         roles.filter(|role| names.iter().any(|name| role["metadata"]["name"] == *name));
     let rules = of_the_operator.flat_map(|role| role["rules"].as_array().unwrap());

@@ -35,7 +35,7 @@ fn the_delay_line_is_a_sidecar_and_netem_a_container_that_exits() {
     let impaired = wan(
         "wanEmulation: {delayMilliseconds: 50, jitterMilliseconds: 5, lossPPM: 5000, bitsPerSecond: 100M}",
     );
-    let args = "run --delay 50ms --jitter 5ms --loss 0.5000% --rate 100M --port 64000 --backend auto \
+    let args = "run --delay 50ms --jitter 5ms --loss 0.5000% --rate 100M --port 443 --backend auto \
                 --report /run/muxwan/report.json";
     assert_eq!(impaired["args"], json!(args.split(' ').collect::<Vec<_>>()));
 }
