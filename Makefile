@@ -28,7 +28,7 @@ bench: ## compare the data plane with other tools, on loopback and in network na
 	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab
 
-against: ## compare the throughput of this muxgate with another build: make against OTHER=PATH (about 8 minutes)
+against: ## compare the throughput of this muxgate with another build: make against OTHER=PATH (about 17 minutes)
 	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab -- --against $(OTHER)
 

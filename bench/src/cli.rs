@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, Matrix, Path};
+use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, Matrix, Path, UDP_BITS_PER_SECOND};
 
 /// `run`: all cells were measured. Other commands: success.
 pub const MEASURED: u8 = 0;
@@ -61,31 +61,32 @@ pub struct RunArgs {
     /// Numbers of parallel connections.
     #[arg(long, value_delimiter = ',', required = true)]
     pub connections: Vec<u32>,
-    /// Emulated one-way delays, for example 50ms,0ms.
-    #[arg(long, value_delimiter = ',', required = true, value_parser = parse_duration)]
-    pub delays: Vec<Duration>,
+    /// Emulated one-way delays in milliseconds, for example 50,0.
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub delay_milliseconds: Vec<u32>,
     /// Names of the gateways' sysctl profiles.
     #[arg(long, value_delimiter = ',', default_value = "None")]
-    pub tunings: Vec<String>,
+    pub profiles: Vec<String>,
     /// Paths to compare: Direct, Tunnel, Network.
     #[arg(long, value_delimiter = ',', default_value = "Direct,Tunnel")]
     pub paths: Vec<Path>,
     /// Mux protocols, each with its own tunnel.
     #[arg(long, value_delimiter = ',', default_value = "Native")]
     pub protocols: Vec<String>,
-    /// Duration of a run in whole seconds, warm-up included.
-    #[arg(long, default_value = "30s", value_parser = parse_duration)]
-    pub duration: Duration,
-    /// Duration of the warm-up at the start of a run, in whole seconds. The bytes of the warm-up do
-    /// not count.
-    #[arg(long, default_value = "5s", value_parser = parse_duration)]
-    pub warm_up: Duration,
+    /// Duration of a run in seconds, warm-up included.
+    #[arg(long, default_value_t = 30)]
+    pub duration_seconds: u32,
+    /// Duration of the warm-up at the start of a run in seconds. The bytes of the warm-up do not
+    /// count.
+    #[arg(long, default_value_t = 5)]
+    pub warm_up_seconds: u32,
     /// Number of runs of each cell.
     #[arg(long, default_value_t = 3)]
     pub rounds: u32,
-    /// With the path Network: payload rate of the UDP datagrams, from 100kbit to 10Gbit.
-    #[arg(long, default_value = "100Mbit", value_parser = muxtunnel_bench_api::parse_rate)]
-    pub udp_rate: u32,
+    /// With the path Network: payload rate of the UDP datagrams in bits per second, from 100000 to
+    /// 10000000000.
+    #[arg(long, default_value_t = UDP_BITS_PER_SECOND)]
+    pub udp_bits_per_second: u64,
     /// Listen address for the operator's requests.
     #[arg(long, default_value_t = format!("[::]:{HTTP_PORT}"))]
     pub listen: String,
@@ -156,39 +157,20 @@ impl RunArgs {
     /// # Errors
     /// If the matrix is invalid. The error names the flag.
     pub fn matrix(&self) -> Result<Matrix, String> {
-        let one_way_delays_ms = self
-            .delays
-            .iter()
-            .map(|delay| u32::try_from(delay.as_millis()).map_err(|_| too_long("--delays", *delay)))
-            .collect::<Result<_, String>>()?;
         let matrix = Matrix {
             connections: self.connections.clone(),
-            one_way_delays_ms,
-            tunings: self.tunings.clone(),
+            one_way_delays_ms: self.delay_milliseconds.clone(),
+            profiles: self.profiles.clone(),
             paths: self.paths.clone(),
             protocols: self.protocols.clone(),
-            duration_s: whole_seconds("--duration", self.duration)?,
-            warm_up_s: whole_seconds("--warm-up", self.warm_up)?,
+            duration_s: self.duration_seconds,
+            warm_up_s: self.warm_up_seconds,
             rounds: self.rounds,
-            udp_rate_kbit_s: self.udp_rate,
+            udp_bits_per_second: self.udp_bits_per_second,
         };
         matrix.check().map_err(|error| error.to_string())?;
         Ok(matrix)
     }
-}
-
-fn whole_seconds(flag: &str, duration: Duration) -> Result<u32, String> {
-    if duration.subsec_nanos() != 0 {
-        return Err(format!(
-            "{flag}: {} ms is not a whole number of seconds",
-            duration.as_millis()
-        ));
-    }
-    u32::try_from(duration.as_secs()).map_err(|_| too_long(flag, duration))
-}
-
-fn too_long(flag: &str, duration: Duration) -> String {
-    format!("{flag}: {} s is too long", duration.as_secs())
 }
 
 /// Parses a duration in the Gateway API's format (GEP-2257): `50ms`, `5s`, `10m`, `1h30m`.
@@ -224,8 +206,6 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use muxtunnel_bench_api::UDP_RATE_KBIT_S;
-
     use super::*;
 
     #[test]
@@ -253,13 +233,13 @@ mod tests {
         Matrix {
             connections: vec![1, 2, 10],
             one_way_delays_ms: vec![50, 0],
-            tunings: vec!["None".into(), "Wan".into()],
+            profiles: vec!["None".into(), "WAN".into()],
             paths: vec![Path::Direct, Path::Tunnel, Path::Network],
-            protocols: vec!["Jmux".into(), "Native".into()],
+            protocols: vec!["JMUX".into(), "Native".into()],
             duration_s: 600,
             warm_up_s: 5,
             rounds: 3,
-            udp_rate_kbit_s: 1500,
+            udp_bits_per_second: 1_500_000,
         }
     }
 
@@ -274,8 +254,11 @@ mod tests {
     #[test]
     fn the_default_rate_of_datagrams_is_that_of_a_benchmark_without_one() {
         let mut args = matrix().to_args();
-        args.retain(|arg| !arg.starts_with("--udp-rate"));
-        assert_eq!(parse(&args).unwrap().udp_rate, UDP_RATE_KBIT_S);
+        args.retain(|arg| !arg.starts_with("--udp-bits-per-second"));
+        assert_eq!(
+            parse(&args).unwrap().udp_bits_per_second,
+            UDP_BITS_PER_SECOND
+        );
     }
 
     #[test]
@@ -286,14 +269,12 @@ mod tests {
             args.push(format!("{flag}={value}"));
             parse(&args).and_then(|args| args.matrix()).unwrap_err()
         };
-        assert!(refused("--delays", "50").contains("\"50\" is not a duration"));
+        assert!(refused("--delay-milliseconds", "50ms").contains("--delay-milliseconds"));
+        assert!(refused("--delay-milliseconds", "10001").contains("out of range: use 0 to 10000"));
         assert!(refused("--paths", "Sideways").contains("paths are Direct, Tunnel and Network"));
         assert!(refused("--connections", "0").contains("connections 0 is out of range"));
-        assert!(
-            refused("--duration", "1500ms")
-                .contains("--duration: 1500 ms is not a whole number of seconds")
-        );
-        assert!(refused("--udp-rate", "11Gbit").contains("from 100kbit to 10Gbit"));
+        assert!(refused("--duration-seconds", "3601").contains("out of range: use 1 to 3600"));
+        assert!(refused("--udp-bits-per-second", "99999").contains("use 100000 to 10000000000"));
         assert!(refused("--typo", "1").contains("--typo"));
     }
 

@@ -103,7 +103,7 @@ pub fn readable(seconds: f64) -> String {
     }
 }
 
-/// `[ 7/24] native   50 ms  Wan    10 conns`: the head of every line of a cell.
+/// `[ 7/24] native   50 ms  WAN    10 conns`: the head of every line of a cell.
 #[must_use]
 pub fn cell_head(total: usize, key: &CellKey, environment: &EnvironmentKey) -> String {
     let width = total.to_string().len();
@@ -115,7 +115,7 @@ pub fn cell_head(total: usize, key: &CellKey, environment: &EnvironmentKey) -> S
     };
     format!(
         "[{number:>width$}/{total}] {:7}{:>5} ms  {:5} {:>3} {plural}",
-        key.route, environment.one_way_delay_ms, environment.tuning, key.connections
+        key.route, environment.one_way_delay_ms, environment.profile, key.connections
     )
 }
 
@@ -178,13 +178,13 @@ mod tests {
         Matrix {
             connections: vec![1, 10],
             one_way_delays_ms: vec![50],
-            tunings: vec!["None".into()],
+            profiles: vec!["None".into()],
             paths: vec![Path::Direct, Path::Tunnel],
             protocols: vec!["Native".into()],
             duration_s: 5,
             warm_up_s: 2,
             rounds: 3,
-            udp_rate_kbit_s: 100_000,
+            udp_bits_per_second: 100_000_000,
         }
     }
 
@@ -221,13 +221,13 @@ mod tests {
         assert_eq!(heads[3], "[ 4/24] native    50 ms  None   10 conns");
     }
 
-    fn cell(path: Path, tuning: &str) -> Cell {
+    fn cell(path: Path, profile: &str) -> Cell {
         Cell {
             path,
             protocol: (path == Path::Tunnel).then(|| "native".into()),
             one_way_delay_ms: 50,
             rtt_ms: Some(100.7),
-            tuning: tuning.into(),
+            profile: profile.into(),
             connections: 1,
             rounds: 2,
             duration_s: 8,
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_cell_compares_it_with_the_untuned_direct_path() {
-        let tuned = cell(Path::Tunnel, "Wan");
+        let tuned = cell(Path::Tunnel, "WAN");
         assert_eq!(
             cell_end(&tuned),
             "  4360 Mbit/s     4249..4470    19.7 x untuned direct"
@@ -286,7 +286,7 @@ mod tests {
             status: Status::Failed,
             code: Some("MT0507".into()),
             reason: Some("iperf did not start".into()),
-            ..cell(Path::Tunnel, "Wan")
+            ..cell(Path::Tunnel, "WAN")
         };
         assert_eq!(cell_end(&failed), "FAILED MT0507: iperf did not start");
     }

@@ -120,9 +120,9 @@ impl Work {
             let asked = Instant::now();
             let title = format!("environment {}/{}", key.index + 1, environments.len());
             self.say(&format!(
-                "{title}, one-way delay {} ms, tuning {}: waiting for its pods; {}",
+                "{title}, one-way delay {} ms, profile {}: waiting for its pods; {}",
                 key.one_way_delay_ms,
-                key.tuning,
+                key.profile,
                 self.pace.left()
             ))?;
             let cells: Vec<_> = cells

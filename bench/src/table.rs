@@ -1,6 +1,6 @@
 //! The table at the end of the log, with one row for each cell. Below the table are a comparison of
 //! the tunnel and the direct path (`table/comparison.rs`), and the figures of datagrams and
-//! ping-pongs (`table/datagrams.rs`). Rows with the same delay, tuning and connections form a
+//! ping-pongs (`table/datagrams.rs`). Rows with the same delay, profile and connections form a
 //! block, so that each route is next to the direct route. Pure. A line has at most 100 characters,
 //! and each column has a fixed width.
 
@@ -15,7 +15,7 @@ const WIDE_MARK: char = '~';
 
 const HEAD: [&str; 3] = [
     "  delay              |        |         Mbit/s         | x untuned    x direct,|    RTT  CPU s",
-    " one-way tuning conns| route  |  median       min..max |    direct  same tuning|     ms per GB carr.",
+    " one-way profile conn| route  |  median       min..max |    direct same profile|     ms per GB carr.",
     "---------------------+--------+------------------------+-----------------------+--------------------",
 ];
 const FOOT: [&str; 4] = [
@@ -51,8 +51,8 @@ pub fn render(cells: &[Cell]) -> String {
 /// The first 21 columns, which are the same for all cells of a block.
 fn block(cell: &Cell) -> String {
     let delay = format!("{} ms", cell.one_way_delay_ms);
-    let tuning = cut(&cell.tuning);
-    format!("{delay:>8} {tuning:6} {:>4} ", cell.connections)
+    let profile = cut(&cell.profile);
+    format!("{delay:>8} {profile:6} {:>4} ", cell.connections)
 }
 
 fn figures(cell: &Cell, cells: &[Cell]) -> String {

@@ -33,14 +33,14 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
     let offer = || Offer::Ready(environment(Some(direct.clone()), Some(tunnel.clone())));
     let flags = [
         "--connections=2",
-        "--delays=0ms",
-        "--tunings=None,Wan",
-        "--protocols=Jmux,Native",
+        "--delay-milliseconds=0",
+        "--profiles=None,WAN",
+        "--protocols=JMUX,Native",
         "--paths=Direct,Tunnel,Network",
-        "--duration=1s",
-        "--warm-up=0s",
+        "--duration-seconds=1",
+        "--warm-up-seconds=0",
         "--rounds=2",
-        "--udp-rate=5Mbit",
+        "--udp-bits-per-second=5000000",
     ];
     let ended = run(&flags, vec![offer(), offer()]).await;
 
@@ -89,14 +89,14 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
     }
     assert!(ended.log.contains("| network|    5.00 "), "{}", ended.log);
     assert_eq!(ended.summary.ok, 8);
-    let progress = "[8/8] network    0 ms  Wan     2 conns begins;";
+    let progress = "[8/8] network    0 ms  WAN     2 conns begins;";
     assert!(ended.log.contains(progress), "{}", ended.log);
     // The second round begins with another route, but its line has the order of the first round.
     for round in ["round 1/2:  direct ", "round 2/2:  direct "] {
         assert_eq!(ended.log.matches(round).count(), 2, "{}", ended.log);
     }
     assert!(
-        ended.log.contains("0 ms Wan       2 | direct |"),
+        ended.log.contains("0 ms WAN       2 | direct |"),
         "{}",
         ended.log
     );
@@ -123,7 +123,7 @@ async fn a_cell_that_fails_says_why_and_the_others_still_run() {
     let direct = pair().await;
     let mut tunnel = pair().await;
     tunnel.iperf_port = free_port(); // no listener: connections are refused
-    let flags = ["--connections=1,2", "--delays=0ms"];
+    let flags = ["--connections=1,2", "--delay-milliseconds=0"];
     let ended = run_brief(
         &flags,
         vec![Offer::Ready(environment(Some(direct), Some(tunnel)))],
@@ -156,7 +156,7 @@ async fn an_agent_that_is_gone_fails_its_cells_only() {
         server_url: format!("http://127.0.0.1:{}", free_port()),
         ..pair().await
     };
-    let flags = ["--connections=1", "--delays=0ms"];
+    let flags = ["--connections=1", "--delay-milliseconds=0"];
     let ended = run_brief(
         &flags,
         vec![Offer::Ready(environment(Some(direct), Some(gone)))],
@@ -182,7 +182,11 @@ async fn a_path_that_is_closed_for_a_moment_is_waited_for() {
     let late = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let echo_port = std::mem::replace(&mut direct.echo_port, late.local_addr().unwrap().port());
     tokio::spawn(forward_late(late, echo_port));
-    let flags = ["--connections=1", "--delays=0ms", "--paths=Direct"];
+    let flags = [
+        "--connections=1",
+        "--delay-milliseconds=0",
+        "--paths=Direct",
+    ];
     let offers = vec![Offer::Ready(environment(Some(direct), None))];
     let ended = run_brief(&flags, offers).await;
     assert!(ended.status.success(), "{}", ended.log);
@@ -213,7 +217,11 @@ async fn a_delay_that_is_not_there_is_refused_and_never_measured() {
             reason: "WAN emulation is switched off".into(),
         }),
     ];
-    let flags = ["--connections=1", "--delays=50ms,20ms", "--paths=Direct"];
+    let flags = [
+        "--connections=1",
+        "--delay-milliseconds=50,20",
+        "--paths=Direct",
+    ];
     let ended = run_brief(&flags, offers).await;
 
     assert_eq!(ended.status.code(), Some(1), "{}", ended.log);
@@ -247,12 +255,22 @@ async fn an_agent_answers_nobody_without_the_token() {
 #[test]
 fn flags_that_cannot_be_used_end_with_status_2() {
     for flags in [
-        vec!["run", "--connections=0", "--delays=0ms", "--token-file=x"],
-        vec!["run", "--connections=1", "--delays=50", "--token-file=x"],
+        vec![
+            "run",
+            "--connections=0",
+            "--delay-milliseconds=0",
+            "--token-file=x",
+        ],
         vec![
             "run",
             "--connections=1",
-            "--delays=0ms",
+            "--delay-milliseconds=50ms",
+            "--token-file=x",
+        ],
+        vec![
+            "run",
+            "--connections=1",
+            "--delay-milliseconds=0",
             "--token-file=/nonexistent",
             "--operator-hash-file=x",
         ],
@@ -279,7 +297,7 @@ struct Ended {
 
 /// Runs a benchmark with the shortest possible measurements.
 async fn run_brief(flags: &[&str], offers: Vec<Offer>) -> Ended {
-    let brief = ["--duration=1s", "--warm-up=0s", "--rounds=1"];
+    let brief = ["--duration-seconds=1", "--warm-up-seconds=0", "--rounds=1"];
     run(&[flags, &brief].concat(), offers).await
 }
 
@@ -374,7 +392,7 @@ fn environment(direct: Option<Pair>, tunnel: Option<Pair>) -> Environment {
     };
     Environment {
         direct,
-        tunnels: ["Jmux", "Native"]
+        tunnels: ["JMUX", "Native"]
             .iter()
             .filter_map(|name| of(name))
             .collect(),

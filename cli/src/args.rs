@@ -7,14 +7,16 @@ mod peer;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use muxtunnel_crds::Duration;
 
+use crate::duration::Duration;
+pub use crate::object::Kind;
 use crate::output::{ColorChoice, Format};
-pub use connect::ConnectArgs;
+pub use connect::{ConnectArgs, GateArgs};
 use examples::EXAMPLES;
 pub use link::{Exposure, LinkArgs};
 pub use peer::{Expiry, PeerAddArgs, PeerCommand, PeerListArgs, PeerNameArgs};
@@ -26,7 +28,7 @@ pub const PLUGIN: &str = "kubectl muxtunnel";
 /// kubectl calls programs whose file name begins with this prefix.
 const PLUGIN_PREFIX: &str = "kubectl-";
 
-/// Show MuxTunnels, find their faults, and join entries to exits across clusters.
+/// Show tunnels and exits, find their faults, and join entries to exits across clusters.
 ///
 /// Data goes to standard output, progress to standard error. Exit status: 0 success, 1 the tool or
 /// the API server failed, 2 invalid usage, 3 findings, 4 timed out.
@@ -62,9 +64,9 @@ pub struct ClusterArgs {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show one tunnel in detail, or a list of tunnels.
+    /// Show one tunnel, exit or rendezvous in detail, or a list of them.
     Status(StatusArgs),
-    /// Check the cluster, the installation, nodes, namespaces and tunnels for faults.
+    /// Check the cluster, the installation, nodes, namespaces, tunnels and exits for faults.
     ///
     /// Each finding has a code (see `explain`), its cause, and a command that fixes it. A check
     /// that could not run is shown as skipped, with the reason.
@@ -73,8 +75,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Make a Service of one cluster reachable in another cluster.
     ///
-    /// Creates the exit in the cluster of the Service, the entry in the cluster of the clients, and
-    /// the MuxPeer that permits the entry to use the exit. Run again, the command changes nothing.
+    /// Creates the MuxExit in the cluster of the Service, the MuxTunnel in the cluster of the clients,
+    /// and the MuxPeer that permits the MuxTunnel's entry to use the exit. Run again, the command changes nothing.
     Link(LinkArgs),
     /// Connect this host to an exit, like ssh -L, -D and -R.
     ///
@@ -83,26 +85,15 @@ pub enum Command {
     /// Manage the peers of exits: the entries that may use an exit.
     #[command(subcommand)]
     Peer(PeerCommand),
+    /// Become `muxgate`, for `connect`.
+    #[command(hide = true)]
+    Gate(GateArgs),
     /// Print the completion script for a shell.
     Completions(CompletionsArgs),
 }
 
-/// The output format.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub struct FormatArgs {
-    /// Output format.
-    #[arg(
-        short = 'o',
-        long = "output",
-        value_name = "FORMAT",
-        default_value = "table",
-        value_parser = document_format()
-    )]
-    pub format: Format,
-}
-
 /// The formats of commands that print no objects: all except `wide` and `name`.
-fn document_format() -> impl TypedValueParser<Value = Format> {
+fn documents() -> impl TypedValueParser<Value = Format> {
     let formats = [Format::Table, Format::Json, Format::Yaml];
     let values = formats.iter().filter_map(ValueEnum::to_possible_value);
     PossibleValuesParser::new(values).try_map(|typed| Format::from_str(&typed, false))
@@ -111,33 +102,63 @@ fn document_format() -> impl TypedValueParser<Value = Format> {
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The tunnel [default: all tunnels of the namespace].
-    pub name: Option<String>,
-    /// Show the tunnels of all namespaces.
-    #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
+    /// The object: the NAME of a MuxTunnel, or KIND/NAME, such as exit/web or rendezvous/web
+    /// [default: all objects of the namespace].
+    #[arg(value_name = "[KIND/]NAME")]
+    pub object: Option<ObjectName>,
+    /// Show the objects of all namespaces.
+    #[arg(short = 'A', long, conflicts_with_all = ["object", "namespace"])]
     pub all_namespaces: bool,
-    /// Wait until this condition of the tunnel is true, and until this host can connect to the entry.
+    /// Wait until this condition of the object is true, and until this host can connect to the entry
+    /// of a MuxTunnel.
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "ready")]
     pub wait: WaitFor,
     /// Time-out of --wait.
     #[arg(long, default_value = "60s")]
     pub timeout: Duration,
-    /// The MuxTunnel of the other side, as NAME or NAMESPACE/NAME [default: the tunnel's name].
-    #[arg(long, value_name = "[NAMESPACE/]NAME", requires = "name")]
-    pub peer: Option<String>,
-    /// Context of the cluster with the other side.
-    #[arg(long, value_name = "CONTEXT", requires = "name")]
-    pub peer_context: Option<String>,
+    /// Show the MuxExit of the MuxTunnel too, as NAME or NAMESPACE/NAME [default: the tunnel's name].
+    #[arg(long, value_name = "[NAMESPACE/]NAME", requires = "object")]
+    pub exit: Option<String>,
+    /// Context of the cluster with the MuxExit.
+    #[arg(long, value_name = "CONTEXT", requires = "object")]
+    pub exit_context: Option<String>,
     /// Print the state again at each change, until you press Ctrl-C. On a terminal, each table
     /// replaces the previous table.
     #[arg(short = 'w', long, conflicts_with = "wait")]
     pub watch: bool,
     /// Print the list without the header line.
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, conflicts_with = "object")]
     pub no_headers: bool,
     /// Output format.
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: Format,
+}
+
+/// An object with gateways.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectName {
+    /// The kind.
+    pub kind: Kind,
+    /// The name.
+    pub name: String,
+}
+
+impl FromStr for ObjectName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, name) = match text.split_once('/') {
+            Some((kind, name)) => (Kind::named(kind), name),
+            None => (Some(Kind::Tunnel), text),
+        };
+        match kind.filter(|_| !name.is_empty() && !name.contains('/')) {
+            Some(kind) => Ok(Self {
+                kind,
+                name: name.to_owned(),
+            }),
+            None => Err("expected NAME, tunnel/NAME, exit/NAME or rendezvous/NAME".to_owned()),
+        }
+    }
 }
 
 /// The conditions that `--wait` accepts.
@@ -175,15 +196,12 @@ pub struct CheckArgs {
     /// The operator's namespace [default: found by a search of all namespaces].
     #[arg(long, value_name = "NAMESPACE")]
     pub operator_namespace: Option<String>,
-    /// Check the namespaces and tunnels of the whole cluster.
+    /// Check the namespaces, tunnels, exits and peers of the whole cluster.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = documents())]
+    pub output: Format,
 }
 
 /// The categories of checks.
@@ -197,7 +215,7 @@ pub enum Category {
     Node,
     /// Whether the Pod Security level of a namespace admits the gateways.
     Namespace,
-    /// The conditions of tunnels.
+    /// The conditions of tunnels, exits, rendezvous and peers.
     Tunnels,
 }
 
@@ -209,12 +227,9 @@ pub struct ExplainArgs {
     /// Print the list without the header line.
     #[arg(long, conflicts_with = "code")]
     pub no_headers: bool,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = documents())]
+    pub output: Format,
 }
 
 /// Arguments of `completions`.

@@ -24,7 +24,6 @@ use crate::cluster::{self as connection, Cluster, failed, refusal};
 use crate::end::{Ended, Failure};
 use crate::output::Terminal;
 use fix::Right;
-pub(crate) use installation::operators;
 use report::Report;
 
 /// One check with its result.
@@ -132,7 +131,7 @@ pub(crate) async fn run(
     };
     let mut report = Report::default();
     let ended = fill(&scope, &mut report).await?;
-    terminal.print(&report, args.format.format)?;
+    terminal.print(&report, args.output)?;
     Ok(ended)
 }
 

@@ -26,6 +26,14 @@ pub struct Cluster {
     pub server: String,
 }
 
+/// A namespace in words; `None`: all namespaces.
+#[must_use]
+pub fn place(namespace: Option<&str>) -> String {
+    namespace.map_or("any namespace".to_owned(), |name| {
+        format!("namespace {name}")
+    })
+}
+
 /// Reads the kubeconfig. Sends no request.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::DeleteParams;
-use muxtunnel_crds::peer_condition;
+use muxtunnel_crds::condition;
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep};
@@ -26,6 +26,7 @@ use crate::output;
 use crate::peer::{self, Wanted, in_seconds};
 use crate::poll::{self, Waited};
 use gate::Gate;
+pub(crate) use gate::become_gate;
 use way::Way;
 
 /// Interval in which the command compares the clock with the expiration time. The clock of a host
@@ -46,7 +47,11 @@ pub(crate) async fn run(args: &ConnectArgs, to: &ClusterArgs) -> Result<Ended, F
     let cluster = cluster::connect(to).await?;
     let exit = peer::exit(&cluster, &args.exit).await?;
     let way = Way::new(&exit, args).map_err(|problem| {
-        Failure::Failed(anyhow!("{}/{} {problem}", cluster.namespace, args.exit))
+        Failure::Failed(anyhow!(
+            "the MuxExit {}/{} {problem}",
+            cluster.namespace,
+            args.exit
+        ))
     })?;
     let gate = Gate::new(&args.muxgate);
     let name = args.name.clone().unwrap_or_else(key::peer_name);
@@ -339,13 +344,13 @@ fn accepted(peer: Option<&Peer>) -> Result<Result<(), String>, String> {
             "is suspended: `muxtunnel peer resume` ends the suspension".to_owned(),
         ));
     }
-    let type_ = peer_condition::ACCEPTED;
+    let type_ = condition::ACCEPTED;
     let refused = object::condition(peer, type_)
         .is_some_and(|one| one.status == "False" && object::is_current(peer, one));
-    match (refused, object::holds(peer, peer_condition::READY)) {
+    match (refused, object::holds(peer, condition::READY)) {
         (true, _) => Ok(Err(format!("is refused: {}", object::state(peer, type_)))),
         (false, true) => Ok(Ok(())),
-        (false, false) => Err(object::state(peer, peer_condition::READY)),
+        (false, false) => Err(object::state(peer, condition::READY)),
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::args::ExplainArgs;
 use crate::end::{Ended, Failure};
-use crate::output::{API_VERSION, Document, Style, Terminal};
+use crate::output::{Document, Style, Terminal};
 use crate::table;
 
 /// Prints one code, or all codes.
@@ -13,11 +13,11 @@ pub(crate) fn run(args: &ExplainArgs, terminal: &Terminal) -> Result<Ended, Fail
     match &args.code {
         Some(typed) => {
             let code = find(typed).map_err(Failure::Usage)?;
-            terminal.print(&Explained::new(code), args.format.format)?;
+            terminal.print(&CodeEntry::new(code), args.output)?;
         }
         None => terminal
             .with_headers(!args.no_headers)
-            .print(&CodeList::all(), args.format.format)?,
+            .print(&CodeList::all(), args.output)?,
     }
     Ok(Ended::Good)
 }
@@ -77,34 +77,17 @@ impl CodeEntry {
     }
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Explained {
-    api_version: &'static str,
-    kind: &'static str,
-    #[serde(flatten)]
-    code: CodeEntry,
-}
+impl Document for CodeEntry {
+    const KIND: &'static str = "Code";
 
-impl Explained {
-    fn new(code: Code) -> Self {
-        Self {
-            api_version: API_VERSION,
-            kind: "Code",
-            code: CodeEntry::new(code),
-        }
-    }
-}
-
-impl Document for Explained {
     fn text(&self, style: Style) -> String {
-        let CodeEntry {
+        let Self {
             code,
             reason,
             cause,
             remedy,
             page,
-        } = &self.code;
+        } = self;
         format!(
             "{code}  {reason}\n\n  Cause:   {}\n  Remedy:  {}\n  Page:    {page}",
             table::wrapped(cause, 11, style.columns),
@@ -114,24 +97,21 @@ impl Document for Explained {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct CodeList {
-    api_version: &'static str,
-    kind: &'static str,
     items: Vec<CodeEntry>,
 }
 
 impl CodeList {
     fn all() -> Self {
         Self {
-            api_version: API_VERSION,
-            kind: "CodeList",
             items: Code::ALL.iter().copied().map(CodeEntry::new).collect(),
         }
     }
 }
 
 impl Document for CodeList {
+    const KIND: &'static str = "CodeList";
+
     fn text(&self, style: Style) -> String {
         let row = |entry: &CodeEntry| {
             [entry.code.as_str(), entry.reason, entry.cause]
@@ -183,7 +163,7 @@ mod tests {
     #[test]
     fn every_code_fits_the_width_and_has_its_page() {
         for code in Code::ALL {
-            let document = Explained::new(*code);
+            let document = CodeEntry::new(*code);
             let text = rendered(&document, Format::Table, Style::default()).unwrap();
             assert!(
                 text.lines().all(|line| line.chars().count() <= COLUMNS),

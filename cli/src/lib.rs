@@ -12,6 +12,7 @@ pub mod check;
 pub mod cluster;
 mod completions;
 mod connect;
+pub mod duration;
 pub mod end;
 mod explain;
 mod link;
@@ -40,6 +41,7 @@ pub async fn run(cli: Cli, program: &str, terminal: &Terminal) -> Result<Ended, 
         Command::Explain(args) => explain::run(args, terminal),
         Command::Link(args) => link::run(args, cluster, program, terminal).await,
         Command::Connect(args) => connect::run(args, cluster).await,
+        Command::Gate(args) => Err(Failure::Failed(connect::become_gate(args))),
         Command::Peer(command) => peer::run(command, cluster, terminal).await,
         Command::Completions(args) => completions::run(args, program),
     }

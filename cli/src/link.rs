@@ -11,26 +11,27 @@ mod service;
 
 use anyhow::anyhow;
 use k8s_openapi::api::core::v1::Service;
+use kube::Api;
 use kube::api::ObjectMeta;
-use kube::{Api, ResourceExt};
-use muxtunnel_crds::{peer_condition, tunnel_condition};
+use muxtunnel_crds::condition;
 use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::args::{ClusterArgs, LinkArgs};
+use crate::args::{ClusterArgs, Exposure, LinkArgs};
 use crate::cluster::{self, Cluster, failed, refusal};
 use crate::end::{Ended, Failure};
-use crate::object::{self, Change, Known, Status, Tunnel};
+use crate::object::{self, Change, Gateways, Kind, Known, Status};
 use crate::output::Terminal;
 use crate::peer::{self, Wanted};
 use crate::poll::{self, Waited};
+use crate::target::authority;
 use exit::Reach;
-pub(crate) use exit::is_internal;
+pub(crate) use exit::{PORT, is_internal};
 use linked::{Linked, Object};
 use service::Target;
 
-/// Maximum length of the name of a MuxTunnel.
+/// Maximum length of the name of a MuxTunnel or MuxExit.
 const TUNNEL_NAME_MAX: usize = 40;
 /// Maximum length of the name of a MuxPeer, which is a name in the exit's configuration.
 const PEER_NAME_MAX: usize = 63;
@@ -58,6 +59,11 @@ pub(crate) async fn run(
         let message = "link has two contexts: use --from and --to instead of --context";
         return Err(Failure::Usage(message.to_owned()));
     }
+    let has_port = args.address.as_ref().is_some_and(|one| one.port.is_some());
+    if args.service_type == Exposure::NodePort && !has_port {
+        let message = "--address needs the node port: --address HOST:PORT";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let entry = args.name.as_ref().unwrap_or(&args.service.name).clone();
     if entry.len() > TUNNEL_NAME_MAX {
         let message = format!("{entry} has more than {TUNNEL_NAME_MAX} characters: give --name");
@@ -82,7 +88,7 @@ pub(crate) async fn run(
         args,
     };
     let linked = link.run(program).await?;
-    terminal.print(&linked, args.format.format)?;
+    terminal.print(&linked, args.output)?;
     Ok(Ended::Good)
 }
 
@@ -91,7 +97,7 @@ impl Link<'_> {
         let target = self.target().await?;
         let (exit, host, exit_change) = self.exit(&target).await?;
         // Checks an existing entry before the wait for the exit.
-        let existing = self.existing(&self.near, &self.entry).await?;
+        let existing = self.existing(Kind::Tunnel).await?;
         let wanted = entry::Wanted {
             name: &self.entry,
             namespace: &self.near.namespace,
@@ -102,16 +108,15 @@ impl Link<'_> {
         if let Some(problem) = existing.as_ref().and_then(|entry| wanted.problem_of(entry)) {
             return Err(Failure::Failed(anyhow!(problem)));
         }
-        let reach = self.reach(&exit).await?;
-        let (entry, entry_change) = self
+        let reach = self.reach().await?;
+        let entry_change = self
             .entry(&wanted, existing.as_ref(), &exit, &reach)
             .await?;
-        let keys = self.entry_keys(&entry).await?;
+        let keys = self.entry_keys().await?;
         let (key, peer_change) = self.peer(keys, &host, &target).await?;
         let entry = self.available(program).await?;
-        let address = entry.status.as_ref();
-        let address = address.and_then(|status| status.entry.as_ref()?.address.clone());
-        let port = wanted.listen_port(&entry);
+        let clients = wanted.clients(&entry);
+        let carriers = authority(&reach.host, reach.port);
         let object = |name: &str, cluster: &Cluster, change, detail: String| Object {
             context: cluster.context.clone().unwrap_or_default(),
             namespace: cluster.namespace.clone(),
@@ -119,12 +124,11 @@ impl Link<'_> {
             change,
             detail,
         };
-        let clients = format!("{}:{port}", address.as_deref().unwrap_or(&self.entry));
-        Ok(Linked::new(
-            object(&self.exit, &self.far, exit_change, reach.address),
-            object(&self.entry, &self.near, entry_change, clients),
-            object(&self.peer, &self.far, peer_change, key),
-        ))
+        Ok(Linked {
+            exit: object(&self.exit, &self.far, exit_change, carriers),
+            entry: object(&self.entry, &self.near, entry_change, clients),
+            peer: object(&self.peer, &self.far, peer_change, key),
+        })
     }
 
     /// The Service's host and port.
@@ -157,86 +161,86 @@ impl Link<'_> {
 
     /// The exit, which is created if it does not exist, and the host that entries name for the
     /// target.
-    async fn exit(&self, target: &Target) -> Result<(Tunnel, String, Change), Failure> {
+    async fn exit(&self, target: &Target) -> Result<(Gateways, String, Change), Failure> {
         let namespace = self.far.namespace.as_str();
-        if let Some(tunnel) = self.existing(&self.far, &self.exit).await? {
-            let host = exit::host(&tunnel, target).map_err(|problem| {
+        if let Some(exit) = self.existing(Kind::Exit).await? {
+            let host = exit::host(&exit, target).map_err(|problem| {
                 Failure::Failed(anyhow!(
-                    "the MuxTunnel {namespace}/{} (context {}) {problem}",
+                    "the MuxExit {namespace}/{} (context {}) {problem}",
                     self.exit,
                     self.args.to
                 ))
             })?;
-            return Ok((tunnel, host, Change::Unchanged));
+            return Ok((exit, host, Change::Unchanged));
         }
         let manifest = exit::manifest(
             namespace,
             &self.exit,
             target,
             self.args.service_type,
-            self.args.address.as_deref(),
+            self.args.address.as_ref(),
         );
-        let tunnel = self.apply(&self.far, &self.exit, &manifest).await?;
-        Ok((tunnel, target.host(), Change::Created))
+        let exit = self.apply(Kind::Exit, &manifest).await?;
+        Ok((exit, target.host(), Change::Created))
     }
 
-    async fn existing(&self, cluster: &Cluster, name: &str) -> Result<Option<Tunnel>, Failure> {
-        let namespace = cluster.namespace.as_str();
-        let api = object::api(&cluster.client, Some(namespace));
-        let tunnel = api.get_opt(name).await;
-        Ok(tunnel.map_err(|error| object::not_read(namespace, name, error))?)
+    /// The cluster and the name of the exit or of the entry.
+    fn place(&self, kind: Kind) -> (&Cluster, &str) {
+        match kind {
+            Kind::Exit => (&self.far, &self.exit),
+            Kind::Tunnel | Kind::Rendezvous => (&self.near, &self.entry),
+        }
     }
 
-    async fn apply(
-        &self,
-        cluster: &Cluster,
-        name: &str,
-        manifest: &Value,
-    ) -> Result<Tunnel, Failure> {
+    async fn existing(&self, kind: Kind) -> Result<Option<Gateways>, Failure> {
+        let (cluster, name) = self.place(kind);
         let namespace = cluster.namespace.as_str();
-        let api = object::api(&cluster.client, Some(namespace));
-        let doing = format!("cannot apply the MuxTunnel {name} in namespace {namespace}");
+        let api = object::api(&cluster.client, kind, Some(namespace));
+        let object = api.get_opt(name).await;
+        Ok(object.map_err(|error| object::not_read(kind, namespace, name, error))?)
+    }
+
+    async fn apply(&self, kind: Kind, manifest: &Value) -> Result<Gateways, Failure> {
+        let (cluster, name) = self.place(kind);
+        let namespace = cluster.namespace.as_str();
+        let api = object::api(&cluster.client, kind, Some(namespace));
+        let kind = kind.name();
+        let doing = format!("cannot apply the {kind} {name} in namespace {namespace}");
         let applied = object::apply(&api, manifest).await;
         Ok(applied.map_err(|error| failed(&doing, error))?)
     }
 
     /// Waits until the exit has public keys and an address.
-    async fn reach(&self, exit: &Tunnel) -> Result<Reach, Failure> {
-        let given = self.args.address.as_deref().filter(|text| has_port(text));
+    async fn reach(&self) -> Result<Reach, Failure> {
+        let given = self.args.address.as_ref();
         let is_same_cluster = self.near.server == self.far.server;
-        let judge = |tunnel: &Tunnel| exit::reach(tunnel, given, is_same_cluster);
-        let what = "the exit";
-        self.wait(&self.far, &exit.name_any(), what, judge).await
+        let judge = |exit: &Gateways| exit::reach(exit, given, is_same_cluster);
+        self.wait(Kind::Exit, judge).await
     }
 
     /// Creates the entry, or gives it the keys and the address of the exit.
     async fn entry(
         &self,
         wanted: &entry::Wanted<'_>,
-        existing: Option<&Tunnel>,
-        exit: &Tunnel,
+        existing: Option<&Gateways>,
+        exit: &Gateways,
         reach: &Reach,
-    ) -> Result<(Tunnel, Change), Failure> {
-        if let Some(tunnel) = existing.filter(|entry| entry::dials(entry, reach)) {
-            return Ok((tunnel.clone(), Change::Unchanged));
+    ) -> Result<Change, Failure> {
+        if existing.is_some_and(|entry| entry::dials(entry, reach)) {
+            return Ok(Change::Unchanged);
         }
         let manifest = wanted.manifest(existing, exit, reach);
-        let applied = self.apply(&self.near, &self.entry, &manifest).await?;
-        let change = Change::between(existing, &applied);
-        Ok((applied, change))
+        let applied = self.apply(Kind::Tunnel, &manifest).await?;
+        Ok(Change::between(existing, &applied))
     }
 
     /// Waits until the entry has public keys.
-    async fn entry_keys(&self, entry: &Tunnel) -> Result<Vec<GatewayKey>, Failure> {
-        let texts = self
-            .wait(&self.near, &entry.name_any(), "the entry", |tunnel| {
-                let keys = exit::public_keys(tunnel);
-                match keys.is_empty() {
-                    false => Ok(keys),
-                    true => Err(exit::no_key(tunnel)),
-                }
-            })
-            .await?;
+    async fn entry_keys(&self) -> Result<Vec<GatewayKey>, Failure> {
+        let judge = |entry: &Gateways| match object::public_keys(entry) {
+            [] => Err(exit::no_key(entry)),
+            keys => Ok(keys.to_vec()),
+        };
+        let texts = self.wait(Kind::Tunnel, judge).await?;
         let key = |text: &String| GatewayKey::of_role(text, KeyRole::Entry);
         let keys = texts.iter().map(key).collect::<Result<Vec<_>, _>>();
         keys.map_err(|error| {
@@ -304,28 +308,23 @@ impl Link<'_> {
     }
 
     /// Waits until the entry is Available.
-    async fn available(&self, program: &str) -> Result<Tunnel, Failure> {
-        let type_ = tunnel_condition::AVAILABLE;
-        let judge = |tunnel: &Tunnel| match object::holds(tunnel, type_) {
-            true => Ok(tunnel.clone()),
-            false => Err(object::state(tunnel, type_)),
+    async fn available(&self, program: &str) -> Result<Gateways, Failure> {
+        let type_ = condition::AVAILABLE;
+        let judge = |entry: &Gateways| match object::holds(entry, type_) {
+            true => Ok(entry.clone()),
+            false => Err(object::state(entry, type_)),
         };
-        let waited = self.wait(&self.near, &self.entry, "the entry", judge).await;
+        let waited = self.wait(Kind::Tunnel, judge).await;
         let Err(Failure::TimedOut(message)) = waited else {
             return waited;
         };
-        let exit = self.existing(&self.far, &self.exit).await.ok().flatten();
+        let exit = self.existing(Kind::Exit).await.ok().flatten();
         let peer = peer::read(&self.far, &self.far.namespace, &self.peer).await;
         let lines = [
             message,
             format!(
                 "exit {}",
-                last(
-                    &self.far,
-                    &self.exit,
-                    exit.as_ref(),
-                    tunnel_condition::READY
-                )
+                last(&self.far, &self.exit, exit.as_ref(), condition::READY)
             ),
             format!(
                 "peer {}",
@@ -333,7 +332,7 @@ impl Link<'_> {
                     &self.far,
                     &self.peer,
                     peer.ok().flatten().as_ref(),
-                    peer_condition::READY
+                    condition::READY
                 )
             ),
             format!(
@@ -344,20 +343,23 @@ impl Link<'_> {
         Err(Failure::TimedOut(lines.join("\n")))
     }
 
-    /// Reads a tunnel until `judge` accepts it.
+    /// Reads the exit or the entry until `judge` accepts it.
     async fn wait<R>(
         &self,
-        cluster: &Cluster,
-        name: &str,
-        what: &str,
-        judge: impl Fn(&Tunnel) -> Result<R, String>,
+        kind: Kind,
+        judge: impl Fn(&Gateways) -> Result<R, String>,
     ) -> Result<R, Failure> {
+        let (cluster, name) = self.place(kind);
         let namespace = cluster.namespace.as_str();
-        let api = object::api(&cluster.client, Some(namespace));
-        let subject = format!("{what} {}", place(cluster, name));
+        let api = object::api(&cluster.client, kind, Some(namespace));
+        let what = match kind {
+            Kind::Exit => "exit",
+            Kind::Tunnel | Kind::Rendezvous => "entry",
+        };
+        let subject = format!("the {what} {}", place(cluster, name));
         let read = async || api.get(name).await;
-        let waited = poll::until(&subject, self.deadline, read, |tunnel| judge(&tunnel)).await;
-        match waited.map_err(|error| object::not_read(namespace, name, error))? {
+        let waited = poll::until(&subject, self.deadline, read, |one| judge(&one)).await;
+        match waited.map_err(|error| object::not_read(kind, namespace, name, error))? {
             Waited::Done(done) => Ok(done),
             Waited::TimedOut(state) => Err(Failure::TimedOut(format!(
                 "{subject} is not ready after {}: {state}",
@@ -387,16 +389,6 @@ fn last<S: Status>(
     format!("{}: {state}", place(cluster, name))
 }
 
-/// Whether `HOST[:PORT]` has a port.
-fn has_port(address: &str) -> bool {
-    match address.rsplit_once(':') {
-        Some((host, port)) => {
-            port.parse::<u16>().is_ok() && (host.ends_with(']') || !host.contains(':'))
-        }
-        None => false,
-    }
-}
-
 /// The name of a MuxPeer: the name of the entry, and the last part of its context.
 fn peer_name(entry: &str, context: &str) -> String {
     let part = context.rsplit(['/', ':', '@']).next().unwrap_or_default();
@@ -413,35 +405,4 @@ fn peer_name(entry: &str, context: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_name_of_a_peer_has_the_context() {
-        for (context, wanted) in [
-            ("near", "web-near"),
-            ("kind-near", "web-kind-near"),
-            (
-                "arn:aws:eks:eu-west-1:123456789012:cluster/Prod_A",
-                "web-prod-a",
-            ),
-            ("ann@near.example.com", "web-near-example-com"),
-            ("...", "web"),
-        ] {
-            assert_eq!(peer_name("web", context), wanted);
-        }
-        assert_eq!(peer_name("web", &"x".repeat(90)).len(), PEER_NAME_MAX);
-    }
-
-    #[test]
-    fn an_address_may_have_a_port() {
-        for (text, wanted) in [
-            ("far.example.com:31234", true),
-            ("far.example.com", false),
-            ("[2001:db8::1]:31234", true),
-            ("[2001:db8::1]", false),
-        ] {
-            assert_eq!(has_port(text), wanted, "{text}");
-        }
-    }
-}
+mod tests;

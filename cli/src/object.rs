@@ -1,7 +1,9 @@
-//! Reads MuxTunnels and MuxPeers, their conditions and their Events.
+//! Reads the objects that gateways serve and MuxPeers, their conditions and their Events.
 //!
 //! The program parses the spec as JSON of any form, and of the status the fields that it knows,
 //! because the definitions in the cluster may be newer than this program.
+
+mod kind;
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -10,28 +12,59 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, ListParams, Object, Patch, PatchParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxPeer, MuxPeerStatus, MuxTunnel, MuxTunnelStatus, readable};
+use muxtunnel_crds::{
+    Bottleneck, CarrierStatus, ConnectStatus, Endpoint, GatewayStatus, HostPort, KeyStatus,
+    MuxPeer, MuxPeerStatus, NetworkStatus, ServiceStatus, SysctlStatus, readable,
+};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::cluster::{failed_with_hint, refusal};
+use crate::cluster::{Cluster, failed_with_hint, refusal};
+pub use kind::Kind;
 
-/// Maximum number of objects in one answer of a list. For tunnels, peers and nodes, further requests
+/// Maximum number of objects in one answer of a list. For our kinds and for nodes, further requests
 /// fetch further objects.
 pub(crate) const PAGE: u32 = 500;
 /// Field manager. The program applies without force, so it never overwrites fields of other
 /// managers.
 pub(crate) const MANAGER: &str = "muxtunnel-cli";
 
-/// A MuxTunnel.
-pub(crate) type Tunnel = Known<MuxTunnelStatus>;
+/// A MuxTunnel, MuxExit or MuxRendezvous.
+pub(crate) type Gateways = Known<GatewaysStatus>;
 /// A MuxPeer.
 pub(crate) type Peer = Known<MuxPeerStatus>;
 /// An object with a status of type `S`.
 pub(crate) type Known<S> = Object<Value, Readable<S>>;
+
+/// The fields that this program shows, of the status of a MuxTunnel, a MuxExit or a MuxRendezvous.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct GatewaysStatus {
+    pub(crate) class_name: Option<String>,
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) public_keys: Vec<String>,
+    pub(crate) keys: Vec<KeyStatus>,
+    pub(crate) carriers: Option<CarrierStatus>,
+    pub(crate) bottleneck: Option<Bottleneck>,
+    pub(crate) network: Option<NetworkStatus>,
+    pub(crate) sysctls: Vec<SysctlStatus>,
+    /// The gateways of a MuxTunnel.
+    pub(crate) entry: Option<GatewayStatus>,
+    pub(crate) exit: Option<GatewayStatus>,
+    /// The Services of a MuxTunnel.
+    pub(crate) services: Vec<ServiceStatus>,
+    /// The exits elsewhere that a MuxTunnel uses.
+    pub(crate) connect: Option<ConnectStatus>,
+    /// The gateways of a MuxExit.
+    pub(crate) replicas: Option<i32>,
+    pub(crate) ready_replicas: Option<i32>,
+    pub(crate) ssh_endpoint: Option<HostPort>,
+    /// The addresses of a MuxExit or MuxRendezvous for carriers.
+    pub(crate) endpoints: Vec<Endpoint>,
+}
 
 /// The readable part of a status. One unknown value of one object hides no other value and no other
 /// object.
@@ -67,7 +100,7 @@ pub(crate) trait Status: Debug + Clone + Default + Serialize {
     fn conditions(&self) -> &[Condition];
 }
 
-impl Status for MuxTunnelStatus {
+impl Status for GatewaysStatus {
     fn conditions(&self) -> &[Condition] {
         &self.conditions
     }
@@ -92,24 +125,24 @@ pub(crate) fn unreadable<S: Status>(object: &Known<S>) -> Option<String> {
     })
 }
 
-/// The API of MuxTunnels in a namespace; `None`: in all namespaces.
-pub(crate) fn api(client: &Client, namespace: Option<&str>) -> Api<Tunnel> {
-    api_of::<MuxTunnel, _>(client, namespace)
+/// The API of a kind in a namespace; `None`: in all namespaces.
+pub(crate) fn api(client: &Client, kind: Kind, namespace: Option<&str>) -> Api<Gateways> {
+    api_of(client, &kind.resource(), namespace)
 }
 
 /// The API of MuxPeers in a namespace; `None`: in all namespaces.
 pub(crate) fn peers_api(client: &Client, namespace: Option<&str>) -> Api<Peer> {
-    api_of::<MuxPeer, _>(client, namespace)
+    api_of(client, &ApiResource::erase::<MuxPeer>(&()), namespace)
 }
 
-fn api_of<K: Resource<DynamicType = ()>, S: Status>(
+fn api_of<S: Status>(
     client: &Client,
+    resource: &ApiResource,
     namespace: Option<&str>,
 ) -> Api<Known<S>> {
-    let resource = ApiResource::erase::<K>(&());
     match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
     }
 }
 
@@ -156,13 +189,29 @@ impl Change {
     }
 }
 
-/// The error for a tunnel that could not be read.
-pub(crate) fn not_read(namespace: &str, name: &str, error: kube::Error) -> anyhow::Error {
+/// Reads an object.
+///
+/// # Errors
+/// A sentence about the failed request.
+pub(crate) async fn get(cluster: &Cluster, kind: Kind, name: &str) -> anyhow::Result<Gateways> {
+    let api = api(&cluster.client, kind, Some(&cluster.namespace));
+    let object = api.get(name).await;
+    object.map_err(|error| not_read(kind, &cluster.namespace, name, error))
+}
+
+/// The error for an object that could not be read.
+pub(crate) fn not_read(
+    kind: Kind,
+    namespace: &str,
+    name: &str,
+    error: kube::Error,
+) -> anyhow::Error {
     let hint = match refusal(&error) {
-        Some(404) => "; `status -A` lists all tunnels",
+        Some(404) => "; `status -A` lists all objects with gateways",
         _ => "",
     };
-    let doing = format!("cannot read the MuxTunnel {name} in namespace {namespace}");
+    let kind = kind.name();
+    let doing = format!("cannot read the {kind} {name} in namespace {namespace}");
     failed_with_hint(&doing, error, hint)
 }
 
@@ -184,14 +233,6 @@ where
             None => return Ok(objects),
         }
     }
-}
-
-/// All tunnels of a namespace, or of all namespaces.
-///
-/// # Errors
-/// An error of the API server.
-pub(crate) async fn tunnels(client: &Client, namespace: Option<&str>) -> kube::Result<Vec<Tunnel>> {
-    all(&api(client, namespace)).await
 }
 
 /// All peers of a namespace, or of all namespaces.
@@ -257,15 +298,33 @@ pub(crate) fn condition<'a, S: Status>(object: &'a Known<S>, type_: &str) -> Opt
     conditions(object).iter().find(|one| one.type_ == type_)
 }
 
-/// The side of a tunnel. The definition's default is Both.
-pub(crate) fn side(tunnel: &Tunnel) -> &str {
-    tunnel.spec["side"].as_str().unwrap_or("Both")
+/// The security mode of carriers. The definition's default is PublicKeys.
+pub(crate) fn security_mode(object: &Gateways) -> &str {
+    let mode = object.spec["security"]["mode"].as_str();
+    mode.unwrap_or("PublicKeys")
 }
 
-/// Whether the carriers of a tunnel use public keys, which is the definition's default.
-pub(crate) fn has_public_keys(tunnel: &Tunnel) -> bool {
-    let mode = tunnel.spec["carrier"]["security"]["mode"].as_str();
-    mode.is_none_or(|mode| mode == "PublicKeys")
+/// The public keys in the status, newest first.
+pub(crate) fn public_keys(object: &Gateways) -> &[String] {
+    let status = object.status.as_ref();
+    status.map_or(&[], |status| &status.public_keys)
+}
+
+/// Where carriers arrive.
+pub(crate) fn endpoints(object: &Gateways) -> &[Endpoint] {
+    let status = object.status.as_ref();
+    status.map_or(&[], |status| &status.endpoints)
+}
+
+/// The host and the port at which clients reach a forward or a proxy of a MuxTunnel.
+pub(crate) fn listener(tunnel: &Gateways, forward: &Value) -> Option<(String, u16)> {
+    let default = format!("{}-entry", tunnel.name_any());
+    let name = forward["serviceName"].as_str().unwrap_or(&default);
+    let mut services = tunnel.status.as_ref()?.services.iter();
+    let service = services.find(|service| service.name == name)?;
+    let mut ports = service.ports.iter();
+    let port = ports.find(|port| forward["name"] == *port.name)?.port;
+    Some((service.host.clone()?, port))
 }
 
 /// Whether a condition describes the current spec.
@@ -323,18 +382,18 @@ mod tests {
 
     #[test]
     fn the_definitions_of_tomorrow_can_be_read() {
-        let tunnel: Tunnel = serde_json::from_value(json!({
+        let tunnel: Gateways = serde_json::from_value(json!({
             "apiVersion": "muxtunnel.dev/v1alpha1",
             "kind": "MuxTunnel",
             "metadata": {"name": "web", "generation": 2},
-            "spec": {"side": "Sideways", "carrier": {"protocol": "Morse"}},
+            "spec": {"security": {"mode": "Trust"}, "carrier": {"protocol": "Morse"}},
             "status": {"news": 1, "conditions": [{
                 "type": "Ready", "status": "False", "reason": "OfTomorrow", "observedGeneration": 1,
                 "message": "MT0999 wait a day", "lastTransitionTime": "2030-01-01T00:00:00Z",
             }]},
         }))
         .unwrap();
-        assert_eq!(side(&tunnel), "Sideways");
+        assert_eq!(security_mode(&tunnel), "Trust");
         let ready = condition(&tunnel, "Ready").unwrap();
         assert_eq!(code(ready).as_deref(), Some("MT0999"));
         assert_eq!(message(ready), "wait a day");
@@ -347,14 +406,14 @@ mod tests {
             json!({
                 "metadata": {"name": name, "namespace": "site"}, "spec": {},
                 "status": {
-                    "carriers": {"up": 2},
-                    "bottleneck": {"direction": direction, "reason": "Cpu"},
+                    "carriers": {"connected": 2},
+                    "bottleneck": {"direction": direction, "reason": "CPU"},
                 },
             })
         };
-        let list: ObjectList<Tunnel> = serde_json::from_value(json!({
+        let list: ObjectList<Gateways> = serde_json::from_value(json!({
             "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxTunnelList", "metadata": {},
-            "items": [tunnel("newer", "Sideways"), tunnel("web", "ClientToTarget")],
+            "items": [tunnel("newer", "Sideways"), tunnel("web", "EntryToExit")],
         }))
         .unwrap();
         let [newer, web] = &list.items[..] else {
@@ -362,7 +421,7 @@ mod tests {
         };
         for tunnel in [newer, web] {
             let carriers = tunnel.status.as_ref().unwrap().carriers.as_ref();
-            assert_eq!(carriers.unwrap().up, 2);
+            assert_eq!(carriers.unwrap().connected, 2);
         }
         assert_eq!(unreadable(web), None);
         let said = unreadable(newer).unwrap();

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::end::Failure;
 
 /// `apiVersion` of every document.
-pub const API_VERSION: &str = "cli.muxtunnel.dev/v1alpha1";
+const API_VERSION: &str = "cli.muxtunnel.dev/v1alpha1";
 /// Columns of text if standard output is not a terminal.
 pub const COLUMNS: usize = 100;
 /// Least number of columns; a narrower terminal breaks lines itself.
@@ -46,6 +46,9 @@ pub enum ColorChoice {
 
 /// The result of a command.
 pub trait Document: Serialize {
+    /// The document's kind.
+    const KIND: &'static str;
+
     /// The text for people.
     fn text(&self, style: Style) -> String;
 
@@ -53,6 +56,16 @@ pub trait Document: Serialize {
     fn names(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// A document as other programs read it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Whole<'a, D> {
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(flatten)]
+    document: &'a D,
 }
 
 /// The layout of text for people.
@@ -175,11 +188,16 @@ fn is_set(variable: Option<OsString>) -> bool {
 ///
 /// # Errors
 /// If the document cannot be serialized. This does not happen with the documents of this crate.
-pub fn rendered(
-    document: &impl Document,
+pub fn rendered<D: Document>(
+    document: &D,
     format: Format,
     style: Style,
 ) -> Result<String, anyhow::Error> {
+    let whole = Whole {
+        api_version: API_VERSION,
+        kind: D::KIND,
+        document,
+    };
     let text = match format {
         Format::Table => document.text(style),
         Format::Wide => document.text(Style {
@@ -188,8 +206,8 @@ pub fn rendered(
             ..style
         }),
         Format::Name => document.names().join("\n"),
-        Format::Json => serde_json::to_string_pretty(document)?,
-        Format::Yaml => serde_yaml::to_string(document)?,
+        Format::Json => serde_json::to_string_pretty(&whole)?,
+        Format::Yaml => serde_yaml::to_string(&whole)?,
     };
     Ok(match text.trim_end() {
         "" => String::new(),

@@ -8,15 +8,15 @@ mod view;
 
 use anyhow::anyhow;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Resource, ResourceExt};
-use muxtunnel_crds::{MuxPeer, PeerRule};
+use kube::Resource;
+use muxtunnel_crds::{MuxPeer, Rule};
 use muxtunnel_gateway_config::GatewayKey;
 use serde_json::{Value, json};
 
 use crate::args::{ClusterArgs, PeerCommand};
 use crate::cluster::{Cluster, failed, failed_with_hint, refusal};
 use crate::end::{Ended, Failure};
-use crate::object::{self, Change, Peer, Tunnel};
+use crate::object::{self, Change, Gateways, Kind, Peer};
 use crate::output::Terminal;
 pub(crate) use view::{HEAD, PeerView};
 
@@ -37,61 +37,43 @@ pub(crate) async fn run(
     }
 }
 
-/// Reads a MuxTunnel that can have peers: its side is Exit, and its security mode is PublicKeys.
-pub(crate) async fn exit(cluster: &Cluster, name: &str) -> Result<Tunnel, Failure> {
-    let namespace = cluster.namespace.as_str();
-    let tunnel = object::api(&cluster.client, Some(namespace))
-        .get(name)
-        .await
-        .map_err(|error| object::not_read(namespace, name, error))?;
-    match problem_of_exit(&tunnel) {
-        Some(problem) => Err(Failure::Failed(anyhow!("{namespace}/{name} {problem}"))),
-        None => Ok(tunnel),
+/// Reads a MuxExit that can have peers with public keys.
+pub(crate) async fn exit(cluster: &Cluster, name: &str) -> Result<Gateways, Failure> {
+    let exit = object::get(cluster, Kind::Exit, name).await?;
+    match problem_of_exit(&exit) {
+        Some(problem) => Err(Failure::Failed(anyhow!(
+            "the MuxExit {}/{name} {problem}",
+            cluster.namespace
+        ))),
+        None => Ok(exit),
     }
 }
 
-/// Why a MuxTunnel has no peers.
-pub(crate) fn problem_of_exit(tunnel: &Tunnel) -> Option<String> {
-    let side = object::side(tunnel);
-    let mode = &tunnel.spec["carrier"]["security"]["mode"];
-    if side != "Exit" {
-        Some(format!(
-            "is of side {side}, and only a MuxTunnel of side Exit has peers"
-        ))
-    } else if !object::has_public_keys(tunnel) {
-        let mode = mode.as_str().unwrap_or_default();
-        Some(format!(
-            "has the security mode {mode}, and peers need the mode PublicKeys: remove carrier.security.mode"
-        ))
-    } else {
-        None
-    }
+/// Why a MuxExit has no peers with public keys.
+pub(crate) fn problem_of_exit(exit: &Gateways) -> Option<String> {
+    let mode = object::security_mode(exit);
+    (mode != "PublicKeys").then(|| {
+        format!("has the security mode {mode}, and public keys need the mode PublicKeys: remove spec.security")
+    })
 }
 
-/// The ports of reverse forwards of an exit, with their names.
-pub(crate) fn reverse_ports(exit: &Tunnel) -> Vec<(&str, u64)> {
-    let forwards = exit.spec["forwards"].as_array().into_iter().flatten();
-    let reverse = forwards.filter(|one| one["direction"] == "ExitToEntry");
-    reverse
-        .filter_map(|one| Some((one["name"].as_str()?, one["listen"]["port"].as_u64()?)))
+/// The reverse ports of an exit, with their names.
+pub(crate) fn reverse_ports(exit: &Gateways) -> Vec<(&str, u64)> {
+    let ports = exit.spec["reversePorts"].as_array().into_iter().flatten();
+    ports
+        .filter_map(|one| Some((one["name"].as_str()?, one["port"].as_u64()?)))
         .collect()
 }
 
-/// The reverse forwards of an exit, for an error text.
-pub(crate) fn reverse_ports_text(exit: &Tunnel) -> String {
+/// The reverse ports of an exit, for an error text.
+pub(crate) fn reverse_ports_text(exit: &Gateways) -> String {
     let ports: Vec<_> = reverse_ports(exit)
         .iter()
         .map(|(name, port)| format!("{name} (port {port})"))
         .collect();
     match ports.as_slice() {
-        [] => format!(
-            "{} has no forward with direction ExitToEntry: add one to spec.forwards first",
-            exit.name_any()
-        ),
-        ports => format!(
-            "its forwards with direction ExitToEntry are {}",
-            ports.join(", ")
-        ),
+        [] => "add one to its spec.reversePorts first".to_owned(),
+        ports => format!("its reverse ports are {}", ports.join(", ")),
     }
 }
 
@@ -104,7 +86,7 @@ pub(crate) struct Wanted {
     pub(crate) keys: Vec<GatewayKey>,
     pub(crate) expires: Option<Timestamp>,
     pub(crate) ttl_seconds: Option<u64>,
-    pub(crate) allow: Vec<PeerRule>,
+    pub(crate) allow: Vec<Rule>,
     pub(crate) reverse_ports: Vec<String>,
 }
 

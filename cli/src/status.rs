@@ -1,4 +1,4 @@
-//! `status`: shows tunnels, and both sides of a tunnel in one view.
+//! `status`: shows tunnels, exits and rendezvous, and a tunnel with its exit in one view.
 //!
 //! This file reads objects and Events. [`mod@view`] turns them into documents, and [`text`] turns
 //! documents into text. Both are pure. [`wait`] implements `--wait`, and [`mod@watch`] implements
@@ -16,15 +16,15 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-use crate::args::{ClusterArgs, StatusArgs, WaitFor};
-use crate::cluster::{self, Cluster, failed, in_words};
+use crate::args::{ClusterArgs, ObjectName, StatusArgs, WaitFor};
+use crate::cluster::{self, Cluster, failed, in_words, refusal};
 use crate::end::{Ended, Failure};
-use crate::object::{self, Tunnel};
+use crate::object::{self, Gateways, Kind};
 use crate::output::{Document, Terminal};
 use crate::peer::PeerView;
-use view::{TunnelList, TunnelStatus, TunnelView};
+use view::{StatusDocument, StatusList, View};
 
-/// Shows one tunnel, or all tunnels.
+/// Shows one object, or all objects.
 pub(crate) async fn run(
     args: &StatusArgs,
     to: &ClusterArgs,
@@ -32,41 +32,47 @@ pub(crate) async fn run(
 ) -> Result<Ended, Failure> {
     let terminal = &terminal.with_headers(!args.no_headers);
     let notes = Notes::default();
-    let Some(name) = &args.name else {
+    let Some(object) = &args.object else {
         if args.wait != WaitFor::None {
-            return Err(Failure::Usage("--wait needs the NAME of a tunnel".into()));
+            return Err(Failure::Usage("--wait needs the NAME of an object".into()));
         }
         let cluster = cluster::connect(to).await?;
         let read = async || list(args, &cluster, &notes).await;
         return show(args, terminal, read).await;
     };
-    let peer = peer(args, name)?;
+    let exit = exit(args, object)?;
     let near = cluster::connect(to).await?;
-    let tunnel = wait::read(&near, name, args.wait, args.timeout).await?;
-    let far = match peer {
-        Some(peer) => {
+    let first = wait::read(&near, object, args.wait, args.timeout).await?;
+    let far = match exit {
+        Some((namespace, exit)) => {
             let far = ClusterArgs {
-                namespace: peer.namespace.or_else(|| tunnel.namespace()),
-                context: peer.context.or_else(|| to.context.clone()),
+                namespace: namespace.or_else(|| first.namespace()),
+                context: args.exit_context.clone().or_else(|| to.context.clone()),
                 kubeconfig: to.kubeconfig.clone(),
             };
-            Some((cluster::connect(&far).await?, peer.name))
+            Some((cluster::connect(&far).await?, exit))
         }
         None => None,
     };
-    let mut waited_for = Some(tunnel);
+    let mut waited_for = Some(first);
     let read = async || {
-        let tunnel = match waited_for.take() {
-            Some(tunnel) => tunnel,
-            None => wait::read(&near, name, WaitFor::None, args.timeout).await?,
+        let now = match waited_for.take() {
+            Some(object) => object,
+            None => object::get(&near, object.kind, &object.name).await?,
         };
-        let view = view(&near, &tunnel, &notes).await;
-        let mut status = TunnelStatus::new(view, Timestamp::now());
-        if let Some((far, name)) = &far {
-            let tunnel = wait::read(far, name, WaitFor::None, args.timeout).await?;
-            status.peer = Some(self::view(far, &tunnel, &notes).await);
-        }
-        Ok(status)
+        let view = view(&near, object.kind, &now, &notes).await;
+        let exit = match &far {
+            Some((far, name)) => {
+                let exit = object::get(far, Kind::Exit, name).await?;
+                Some(self::view(far, Kind::Exit, &exit, &notes).await)
+            }
+            None => None,
+        };
+        Ok(StatusDocument {
+            object: view,
+            exit,
+            now: Timestamp::now(),
+        })
     };
     show(args, terminal, read).await
 }
@@ -97,83 +103,88 @@ impl Notes {
     }
 }
 
-/// The other side's object.
-struct Peer {
-    /// The context of the other side. `None`: the context of this side.
-    context: Option<String>,
-    /// The namespace of the other side. `None`: the namespace of this side.
-    namespace: Option<String>,
-    name: String,
-}
-
-/// The other side, if the flags name it. `name` is the name of this side.
-fn peer(args: &StatusArgs, name: &str) -> Result<Option<Peer>, Failure> {
-    let context = args.peer_context.clone();
-    let Some(peer) = &args.peer else {
-        return Ok(context.map(|context| Peer {
-            context: Some(context),
-            namespace: None,
-            name: name.to_owned(),
-        }));
-    };
-    let (namespace, name) = match peer.split_once('/') {
+/// The namespace and the name of the MuxExit to show, if the flags request one.
+fn exit(
+    args: &StatusArgs,
+    object: &ObjectName,
+) -> Result<Option<(Option<String>, String)>, Failure> {
+    if args.exit.is_none() && args.exit_context.is_none() {
+        return Ok(None);
+    }
+    if object.kind != Kind::Tunnel {
+        let message = "--exit and --exit-context need the NAME of a MuxTunnel";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let exit = args.exit.as_ref().unwrap_or(&object.name);
+    let (namespace, name) = match exit.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
-        None => (None, peer.as_str()),
+        None => (None, exit.as_str()),
     };
     if name.is_empty() || name.contains('/') || namespace.is_some_and(str::is_empty) {
-        let message = format!("--peer {peer:?} is neither NAME nor NAMESPACE/NAME");
+        let message = format!("--exit {exit:?} is neither NAME nor NAMESPACE/NAME");
         return Err(Failure::Usage(message));
     }
-    Ok(Some(Peer {
-        context,
-        namespace: namespace.map(str::to_owned),
-        name: name.to_owned(),
-    }))
+    Ok(Some((namespace.map(str::to_owned), name.to_owned())))
 }
 
-/// The tunnels of the namespace, or of all namespaces.
-async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<TunnelList, Failure> {
+/// The objects of the namespace, or of all namespaces.
+async fn list(args: &StatusArgs, cluster: &Cluster, notes: &Notes) -> Result<StatusList, Failure> {
     let namespace = (!args.all_namespaces).then_some(cluster.namespace.as_str());
-    let tunnels = object::tunnels(&cluster.client, namespace)
-        .await
-        .map_err(|error| failed("cannot list MuxTunnels", error))?;
-    if tunnels.is_empty() {
-        let place = namespace.map_or("any namespace".to_owned(), |name| {
-            format!("namespace {name}")
-        });
-        notes.tell(format!("there are no MuxTunnels in {place}"));
+    let mut items = Vec::new();
+    for kind in Kind::ALL {
+        let objects = object::all(&object::api(&cluster.client, kind, namespace)).await;
+        let objects = match objects {
+            // Who may not read one kind may read another one.
+            Err(error) if kind != Kind::Tunnel && refusal(&error) == Some(403) => {
+                let (kind, why) = (kind.name(), in_words(&error));
+                notes.tell(format!("objects of the kind {kind} are not shown: {why}"));
+                continue;
+            }
+            objects => {
+                objects.map_err(|error| failed(&format!("cannot list {}", kind.plural()), error))?
+            }
+        };
+        let unreadable = objects.iter().filter_map(object::unreadable);
+        unreadable.for_each(|note| notes.tell(note));
+        items.extend(
+            objects
+                .iter()
+                .map(|object| View::new(kind, object, &[], None)),
+        );
     }
-    tunnels
-        .iter()
-        .filter_map(object::unreadable)
-        .for_each(|note| notes.tell(note));
-    Ok(TunnelList::new(
-        &tunnels,
-        args.all_namespaces,
-        Timestamp::now(),
-    ))
+    if items.is_empty() {
+        let place = cluster::place(namespace);
+        notes.tell(format!(
+            "there are no tunnels, exits and rendezvous in {place}"
+        ));
+    }
+    Ok(StatusList {
+        items,
+        with_namespaces: args.all_namespaces,
+        now: Timestamp::now(),
+    })
 }
 
-/// A tunnel with its last Events and its peers. If Events cannot be read, prints a note and returns
-/// the tunnel without Events.
-async fn view(cluster: &Cluster, tunnel: &Tunnel, notes: &Notes) -> TunnelView {
-    if let Some(note) = object::unreadable(tunnel) {
+/// An object with its last Events and its peers. If Events cannot be read, prints a note and returns
+/// the object without Events.
+async fn view(cluster: &Cluster, kind: Kind, object: &Gateways, notes: &Notes) -> View {
+    if let Some(note) = object::unreadable(object) {
         notes.tell(note);
     }
-    let events = object::events(&cluster.client, tunnel).await;
+    let events = object::events(&cluster.client, object).await;
     let events = events.unwrap_or_else(|error| {
         notes.tell(format!("Events are not shown: {}", in_words(&error)));
         Vec::new()
     });
-    let mut view = TunnelView::new(tunnel, &events, cluster.context.as_deref());
-    if object::side(tunnel) == "Exit" && object::has_public_keys(tunnel) {
-        view.peers = peers(cluster, tunnel, notes).await;
+    let mut view = View::new(kind, object, &events, cluster.context.as_deref());
+    if kind == Kind::Exit && object::security_mode(object) != "None" {
+        view.peers = peers(cluster, object, notes).await;
     }
     view
 }
 
 /// The peers of an exit. If peers cannot be read, prints a note.
-async fn peers(cluster: &Cluster, exit: &Tunnel, notes: &Notes) -> Vec<PeerView> {
+async fn peers(cluster: &Cluster, exit: &Gateways, notes: &Notes) -> Vec<PeerView> {
     let namespace = exit.namespace();
     let peers = object::peers(&cluster.client, namespace.as_deref()).await;
     let peers = peers.unwrap_or_else(|error| {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use muxtunnel_crds::PeerRule;
+use muxtunnel_crds::Rule;
 
 /// Maximum length of the name of a host.
 const HOST_LENGTH_MAX: usize = 253;
@@ -11,7 +11,7 @@ const HOST_LENGTH_MAX: usize = 253;
 ///
 /// # Errors
 /// The expected form.
-pub fn rule(text: &str) -> Result<PeerRule, String> {
+pub fn rule(text: &str) -> Result<Rule, String> {
     let wrong = |problem: &str| {
         format!(
             "{problem}; expected HOST, *.DOMAIN, * or CIDR, optionally with :PORT or :PORT-PORT, such as \
@@ -28,7 +28,7 @@ pub fn rule(text: &str) -> Result<PeerRule, String> {
         None if is_name(&host) => (Some(host), None),
         None => return Err(wrong(&format!("{host:?} is not a host"))),
     };
-    Ok(PeerRule {
+    Ok(Rule {
         host,
         cidr,
         port,
@@ -109,7 +109,7 @@ pub struct Forward {
     /// The text for `muxgate --forward`.
     pub text: String,
     /// The rule that permits the target.
-    pub rule: PeerRule,
+    pub rule: Rule,
 }
 
 /// Parses `[BIND:]PORT:HOST:PORT`. `muxgate` checks BIND.
@@ -154,7 +154,7 @@ pub fn reverse(text: &str) -> Result<Reverse, String> {
 }
 
 /// The text before the target, and the rule of the target `HOST:PORT` at the end.
-fn listen_and_target(text: &str) -> Result<(&str, PeerRule), String> {
+fn listen_and_target(text: &str) -> Result<(&str, Rule), String> {
     let missing = || "the target is missing".to_owned();
     let (rest, target_port) = text.rsplit_once(':').ok_or_else(missing)?;
     let start = match rest.ends_with(']') {
@@ -167,19 +167,51 @@ fn listen_and_target(text: &str) -> Result<(&str, PeerRule), String> {
         return Err(format!("{host:?} is not a host"));
     }
     let port = port(target_port)?;
-    let bracketed = match host.contains(':') {
+    Ok((&text[..start], rule(&authority(host, port))?))
+}
+
+/// `HOST:PORT`, with brackets around an IPv6 address.
+#[must_use]
+pub fn authority(host: &str, port: u16) -> String {
+    match host.contains(':') {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
+    }
+}
+
+/// An address of an exit, without brackets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// A name or an IP address.
+    pub host: String,
+    /// The port, if the text has one.
+    pub port: Option<u16>,
+}
+
+/// Parses `HOST[:PORT]`.
+///
+/// # Errors
+/// The expected form.
+pub fn address(text: &str) -> Result<Address, String> {
+    let wrong = |problem: &str| {
+        format!("{problem}; expected HOST or HOST:PORT, such as far.example.com:443")
     };
-    Ok((&text[..start], rule(&bracketed)?))
+    let (host, port_text) = split(text).ok_or_else(|| wrong("the closing bracket is missing"))?;
+    let port = port_text.map(port).transpose();
+    let port = port.map_err(|problem| wrong(&problem))?;
+    match network(&host) {
+        Ok(Some(_)) if !host.contains('/') => Ok(Address { host, port }),
+        Ok(None) if is_name(&host) && !host.contains('*') => Ok(Address { host, port }),
+        _ => Err(wrong(&format!("{host:?} is not a host"))),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(host: Option<&str>, cidr: Option<&str>, port: Option<u16>, end: Option<u16>) -> PeerRule {
-        PeerRule {
+    fn of(host: Option<&str>, cidr: Option<&str>, port: Option<u16>, end: Option<u16>) -> Rule {
+        Rule {
             host: host.map(str::to_owned),
             cidr: cidr.map(str::to_owned),
             port,
@@ -233,6 +265,24 @@ mod tests {
         ] {
             let error = rule(text).unwrap_err();
             assert!(error.contains("expected HOST"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_address_may_have_a_port() {
+        for (text, host, port) in [
+            ("far.example.com:443", "far.example.com", Some(443)),
+            ("far.example.com", "far.example.com", None),
+            ("[2001:db8::1]:443", "2001:db8::1", Some(443)),
+            ("2001:db8::1", "2001:db8::1", None),
+        ] {
+            let host = host.to_owned();
+            assert_eq!(address(text), Ok(Address { host, port }));
+        }
+        assert_eq!(authority("2001:db8::1", 443), "[2001:db8::1]:443");
+        for text in ["", ":443", "far:0", "*:443", "10.0.0.0/8:443", "[::1"] {
+            let error = address(text).unwrap_err();
+            assert!(error.contains("expected HOST or"), "{text}: {error}");
         }
     }
 

@@ -25,15 +25,15 @@ use serde_json::{Value, json};
 #[test]
 fn status_shows_a_tunnel_on_standard_output_alone() {
     let cluster = Cluster::start();
-    cluster.tunnel("both.yaml", |_| {});
+    cluster.object("both.yaml", |_| {});
     let ran = cluster.run("status web");
     assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{ran:?}");
     assert!(ran.out.starts_with("Name:        web\n"), "{ran:?}");
     assert!(!ran.out.contains('\x1b'), "{ran:?}");
     let json = cluster.run("status web -o json").json();
     assert_eq!(json["apiVersion"], "cli.muxtunnel.dev/v1alpha1");
-    assert_eq!(json["kind"], "TunnelStatus");
-    assert_eq!(json["carriers"]["rttMilliseconds"], 50.0);
+    assert_eq!(json["kind"], "Status");
+    assert_eq!(json["object"]["carriers"]["connected"], 8);
     let yaml: Value = serde_yaml::from_str(&cluster.run("status web -o yaml").out).unwrap();
     assert_eq!(yaml, json);
 }
@@ -41,7 +41,7 @@ fn status_shows_a_tunnel_on_standard_output_alone() {
 #[test]
 fn status_has_the_events_of_the_tunnel_and_no_others() {
     let cluster = Cluster::start();
-    cluster.tunnel("both.yaml", |_| {});
+    cluster.object("both.yaml", |_| {});
     for (name, uid) in [("one", "uid-web"), ("two", "uid-other")] {
         let event = json!({
             "metadata": {"name": name, "namespace": "shop"}, "involvedObject": {"uid": uid},
@@ -50,7 +50,7 @@ fn status_has_the_events_of_the_tunnel_and_no_others() {
         cluster.put(&format!("events/{name}@shop"), event);
     }
     let json = cluster.run("status web -o json").json();
-    let reasons: Vec<_> = json["events"]
+    let reasons: Vec<_> = json["object"]["events"]
         .as_array()
         .unwrap()
         .iter()
@@ -60,7 +60,10 @@ fn status_has_the_events_of_the_tunnel_and_no_others() {
     // Without the right to read Events, `status` still shows all other parts.
     cluster.deny("/api/v1/namespaces/shop/events", 403);
     let ran = cluster.run("status web -o json");
-    assert_eq!((ran.status, ran.json()["name"].as_str()), (0, Some("web")));
+    assert_eq!(
+        (ran.status, ran.json()["object"]["name"].as_str()),
+        (0, Some("web"))
+    );
     assert_eq!(ran.err, "Events are not shown: told to refuse (403)\n");
 }
 
@@ -68,7 +71,7 @@ fn status_has_the_events_of_the_tunnel_and_no_others() {
 fn status_lists_a_namespace_or_all() {
     let cluster = Cluster::start();
     for file in ["both.yaml", "exit.yaml", "fresh.yaml"] {
-        cluster.tunnel(file, |_| {});
+        cluster.object(file, |_| {});
     }
     let names = |line: &str| -> Vec<String> {
         let ran = cluster.run(line);
@@ -81,33 +84,53 @@ fn status_lists_a_namespace_or_all() {
             .map(|item| item["name"].as_str().unwrap().to_owned())
             .collect()
     };
-    assert_eq!(names("status -o json"), ["fresh", "web"]);
+    assert_eq!(names("status -o json"), ["web", "fresh"]);
     assert_eq!(names("status -n backend -o json"), ["web"]);
     assert_eq!(names("status --context far -o json"), ["web"]);
     assert_eq!(names("status -A -o json").len(), 3);
     let none = cluster.run("status -n empty");
     assert_eq!(
         (none.status, none.err.as_str()),
-        (0, "there are no MuxTunnels in namespace empty\n")
+        (
+            0,
+            "there are no tunnels, exits and rendezvous in namespace empty\n"
+        )
     );
 }
 
 #[test]
-fn status_has_both_sides_in_one_view() {
+fn status_has_a_tunnel_and_its_exit_in_one_view() {
     let cluster = Cluster::start();
-    cluster.tunnel("entry.yaml", |_| {});
-    cluster.tunnel("exit.yaml", |_| {});
-    let ran = cluster.run("status near --peer-context far --peer backend/web -o json");
+    cluster.object("entry.yaml", |_| {});
+    cluster.object("exit.yaml", |_| {});
+    let ran = cluster.run("status near --exit-context far --exit backend/web -o json");
     let json = ran.json();
+    let (tunnel, exit) = (&json["object"], &json["exit"]);
     assert_eq!(
-        (&json["side"], &json["peer"]["side"]),
-        (&json!("Entry"), &json!("Exit"))
+        (&tunnel["kind"], &exit["kind"]),
+        (&json!("MuxTunnel"), &json!("MuxExit"))
     );
-    assert_eq!(json["peer"]["context"], "far");
-    assert_eq!(json["peer"]["keys"][0]["secretName"], "web-exit-key-1");
-    assert_eq!(json["publicKeys"].as_array().unwrap().len(), 2);
-    let ran = cluster.run("status near --peer backend/");
-    assert_eq!(ran.status, 2, "{ran:?}");
+    assert_eq!(exit["context"], "far");
+    assert_eq!(exit["keys"][0]["secretName"], "web-exit-key-1");
+    assert_eq!(tunnel["publicKeys"].as_array().unwrap().len(), 2);
+    for line in ["near --exit backend/", "exit/web -n backend --exit web"] {
+        let ran = cluster.run(&format!("status {line}"));
+        assert_eq!(ran.status, 2, "{ran:?}");
+    }
+}
+
+#[test]
+fn who_may_not_read_a_kind_sees_the_others() {
+    let cluster = Cluster::start();
+    cluster.object("both.yaml", |_| {});
+    cluster.deny("/apis/muxtunnel.dev/v1alpha1/namespaces/shop/muxexits", 403);
+    let ran = cluster.run("status -o name");
+    assert_eq!(
+        (ran.status, ran.out.as_str()),
+        (0, "muxtunnel.muxtunnel.dev/web\n")
+    );
+    let wanted = "objects of the kind MuxExit are not shown: told to refuse (403)\n";
+    assert_eq!(ran.err, wanted);
 }
 
 #[test]
@@ -118,12 +141,16 @@ fn what_is_not_there_or_refused_is_a_failure() {
             "status nothing",
             "cannot read the MuxTunnel nothing in namespace shop: not found (404)",
         ),
+        (
+            "status exit/nothing",
+            "cannot read the MuxExit nothing in namespace shop: not found (404)",
+        ),
         ("status --context elsewhere", "elsewhere"),
         (
             "status --kubeconfig missing",
             "cannot use the kubeconfig missing",
         ),
-        ("status --context nowhere", "cannot list MuxTunnels"),
+        ("status --context nowhere", "cannot list muxtunnels"),
         (
             "peer remove nobody",
             "there is no MuxPeer nobody in namespace shop",
@@ -145,16 +172,17 @@ fn waiting_ends_when_the_condition_holds() {
     listening(&cluster, "127.0.0.1", listener.local_addr().unwrap().port());
     let ran = cluster.run("status web --wait --timeout 20s -o json");
     assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{ran:?}");
-    assert_eq!(ran.json()["current"], true);
+    assert_eq!(ran.json()["object"]["current"], true);
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_ok(), "the program has connected");
 }
 
 /// A tunnel whose conditions are true, and whose entry has this address and port.
 fn listening(cluster: &Cluster, host: &str, port: u16) {
-    cluster.tunnel("both.yaml", |object| {
-        object["status"]["entry"]["address"] = json!(host);
-        object["spec"]["forwards"][0]["listen"]["port"] = json!(port);
+    cluster.object("both.yaml", |object| {
+        let service = &mut object["status"]["services"][0];
+        service["host"] = json!(host);
+        service["ports"][0]["port"] = json!(port);
     });
 }
 
@@ -196,7 +224,7 @@ fn waiting_does_not_end_before_a_connection_is_established() {
 #[test]
 fn waiting_in_vain_says_what_was_missing() {
     let cluster = Cluster::start();
-    cluster.tunnel("faulty.yaml", |object| {
+    cluster.object("faulty.yaml", |object| {
         object["metadata"]["namespace"] = json!("shop");
     });
     let event = json!({
@@ -214,7 +242,7 @@ fn waiting_in_vain_says_what_was_missing() {
     assert!(ran.err.contains(wanted), "{ran:?}");
 
     // A condition that describes an older spec does not end the wait.
-    cluster.tunnel("both.yaml", |object| {
+    cluster.object("both.yaml", |object| {
         object["metadata"]["generation"] = json!(4);
     });
     let ran = cluster.run("status web --wait --timeout 5s");
@@ -250,7 +278,7 @@ fn installed() -> Cluster {
         },
         "spec": {"replicas": 1, "selector": {}, "template": {"spec": {
             "serviceAccountName": "operator",
-            "containers": [{"name": "operator", "args": ["--gateway-image=g:1", "--netem-image=n:1"]}],
+            "containers": [{"name": "operator", "args": ["--gateway-image=g:1", "--wan-image=n:1"]}],
         }}},
         "status": {"readyReplicas": 1},
     }));
@@ -264,7 +292,7 @@ fn installed() -> Cluster {
     );
     cluster.put("nodes/n1", node("n1", "v1.33.1"));
     cluster.put("namespaces/shop", json!({"metadata": {"name": "shop"}}));
-    cluster.tunnel("both.yaml", |_| {});
+    cluster.object("both.yaml", |_| {});
     cluster
 }
 
@@ -339,8 +367,9 @@ fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
     cluster.put("namespaces/shop", json!({
         "metadata": {"name": "shop", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
     }));
-    cluster.tunnel("faulty.yaml", |object| {
+    cluster.object("faulty.yaml", |object| {
         object["metadata"]["namespace"] = json!("shop");
+        object["metadata"]["name"] = json!("slow");
     });
     cluster.put(
         "deployments/muxtunnel@mux",
@@ -353,7 +382,7 @@ fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
     assert_eq!(
         codes(&ran, "finding"),
         [
-            "MT0382", "MT0385", "MT0387", "MT0388", "MT0302", "MT0201", "MT0201", "MT0402"
+            "MT0382", "MT0385", "MT0387", "MT0388", "MT0302", "MT0201", "MT0201", "MT0404"
         ]
     );
     let fixes = ran.json();
@@ -405,7 +434,9 @@ fn check_before_an_installation_asks_for_what_it_takes() {
     assert_eq!(ran.status, 3, "{ran:?}");
     assert_eq!(
         codes(&ran, "finding"),
-        ["MT0383", "MT0383", "MT0383", "MT0383", "MT0385"]
+        [
+            "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0383", "MT0385"
+        ]
     );
 }
 
@@ -453,12 +484,15 @@ fn what_only_administrators_may_look_at_is_skipped_for_others() {
         assert!(skipped.contains(&right), "{skipped:?}");
     }
     // A check that a flag requests is never skipped: its failure is a finding.
-    for line in ["check --only node --probe", "check --only tunnels"] {
+    for (line, findings) in [
+        ("check --only node --probe", 1),
+        ("check --only tunnels", 4),
+    ] {
         cluster.deny("/apis/muxtunnel.dev", 403);
         let ran = cluster.run(&format!("{line} -o json"));
         assert_eq!(
             (ran.status, codes(&ran, "finding")),
-            (3, vec!["MT0382".to_owned()]),
+            (3, vec!["MT0382".to_owned(); findings]),
             "{line}"
         );
     }
@@ -467,15 +501,17 @@ fn what_only_administrators_may_look_at_is_skipped_for_others() {
 #[test]
 fn small_buffers_of_a_tunnel_over_udp_are_a_warning_with_its_nodes() {
     let cluster = installed();
-    cluster.tunnel("both.yaml", |tunnel| {
+    cluster.object("both.yaml", |tunnel| {
         tunnel["spec"]["carrier"] = json!({"protocol": "QUIC"});
-        let sysctls = &mut tunnel["status"]["sysctls"];
-        sysctls["net.core.rmem_max"] = json!("212992 (exit), 8388608 (entry)");
-        sysctls["net.core.wmem_max"] = json!("8388608");
+        tunnel["status"]["sysctls"] = json!([
+            {"name": "net.core.rmem_max", "value": "212992 (exit), 8388608 (entry)"},
+            {"name": "net.core.wmem_max", "value": "8388608"},
+        ]);
     });
     for (end, node) in [("entry", "n1"), ("exit", "n2")] {
         let labels = json!({
-            "app.kubernetes.io/instance": "web", "app.kubernetes.io/component": end,
+            "muxtunnel.dev/kind": "MuxTunnel", "muxtunnel.dev/name": "web",
+            "app.kubernetes.io/component": end,
         });
         let pod = json!({
             "metadata": {"name": end, "namespace": "shop", "labels": labels},
@@ -493,7 +529,8 @@ fn small_buffers_of_a_tunnel_over_udp_are_a_warning_with_its_nodes() {
     assert!(fix().starts_with("kubectl debug node/n2 "), "{}", fix());
     assert!(!fix().contains("node/n1"), "{}", fix());
     cluster.deny("/api/v1/namespaces/shop/pods", 403);
-    let pods = "kubectl get pods -n shop -l app.kubernetes.io/instance=web -o wide";
+    let pods =
+        "kubectl get pods -n shop -l muxtunnel.dev/kind=MuxTunnel,muxtunnel.dev/name=web -o wide";
     assert_eq!(fix(), pods);
 }
 

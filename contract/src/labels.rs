@@ -2,7 +2,8 @@
 
 /// The name of the product.
 pub const NAME: &str = "app.kubernetes.io/name";
-/// The object that owns a child; for the operator's own objects, the Helm release.
+/// On the operator's own objects: the Helm release. Children have no such label, because tools that
+/// prune objects by it would remove them.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
 /// The role of a child: `entry`, `exit`, ...
 pub const COMPONENT: &str = "app.kubernetes.io/component";
@@ -10,6 +11,7 @@ pub const COMPONENT: &str = "app.kubernetes.io/component";
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The version of the product.
 pub const VERSION: &str = "app.kubernetes.io/version";
-/// On a Secret with keys: the name of the object whose gateways use it. The label `INSTANCE` is
-/// absent there, because tools that prune objects by it would remove an identity.
-pub const TUNNEL: &str = "muxtunnel.dev/name";
+/// The kind of the object that owns a child, or whose gateways use a Secret with keys.
+pub const OWNER_KIND: &str = "muxtunnel.dev/kind";
+/// The name of that object.
+pub const OWNER_NAME: &str = "muxtunnel.dev/name";

@@ -25,5 +25,6 @@ pub const EXIT_KEY: &str = "exit-key";
 pub const EXIT_PUBLIC_KEY: &str = "exit-publicKey";
 /// In the Secret with the keys of both ends: the name of the entry, which rules of the exit use.
 pub const ENTRY_NAME: &str = "entry";
-/// In the Secret with the keys of both ends: the name of the exit.
-pub const EXIT_NAME: &str = "exit";
+/// In the Secret with the keys of both ends: the names of the exit in the entry's configuration. The
+/// first is that of its pods, the second that of its Service.
+pub const EXIT_NAMES: [&str; 2] = ["exit", "service"];

@@ -1,10 +1,13 @@
-//! [`MuxGrant`]: permits tunnels of other namespaces to use Services of its namespace. Its spec has
+//! [`MuxGrant`]: permits tunnels and exits of other namespaces to use Services of its namespace. Its spec has
 //! the form of the Gateway API's ReferenceGrant. The operator also reads ReferenceGrants, where
 //! they are installed.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
+
+use crate::patterns;
 
 /// Permits objects of other namespaces to refer to objects of this namespace. Deletion of the
 /// MuxGrant withdraws the permission.
@@ -18,26 +21,15 @@ use serde::{Deserialize, Serialize};
     category = "mux",
     namespaced,
     derive = "PartialEq",
-    doc = "Permits objects of other namespaces to refer to objects of this namespace, as the Gateway API's ReferenceGrant does. Deletion of the MuxGrant withdraws the permission.",
-    printcolumn(
-        name = "From",
-        type_ = "string",
-        json_path = ".spec.from[0].namespace",
-        description = "The first namespace whose objects may refer to objects of this namespace"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    doc = "Permits objects of other namespaces to refer to objects of this namespace, as the Gateway API's ReferenceGrant does. Deletion of the MuxGrant withdraws the permission."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MuxGrantSpec {
     /// The objects of other namespaces that may refer to objects of this namespace.
-    #[schemars(length(min = 1, max = 16))]
+    #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub from: Vec<MuxGrantFrom>,
     /// The objects of this namespace to which the objects of `from` may refer.
-    #[schemars(length(min = 1, max = 16))]
+    #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub to: Vec<MuxGrantTo>,
 }
 
@@ -48,18 +40,22 @@ pub struct MuxGrantFrom {
     /// API group of the objects: muxtunnel.dev.
     #[schemars(extend("enum" = ["muxtunnel.dev"]))]
     pub group: String,
-    /// Kind of the objects: MuxTunnel.
-    #[schemars(extend("enum" = ["MuxTunnel"]))]
+    /// Kind of the objects: MuxTunnel or MuxExit.
+    #[schemars(extend("enum" = ["MuxTunnel", "MuxExit"]))]
     pub kind: String,
     /// Namespace of the objects.
-    #[schemars(
-        length(min = 1, max = 63),
-        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-    )]
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub namespace: String,
 }
 
+impl MuxGrantFrom {
+    fn is_of_muxtunnel(&self) -> bool {
+        self.group == "muxtunnel.dev" && ["MuxTunnel", "MuxExit"].contains(&self.kind.as_str())
+    }
+}
+
 /// Objects of this namespace.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxGrantTo {
@@ -71,23 +67,20 @@ pub struct MuxGrantTo {
     #[schemars(extend("enum" = ["Service"]))]
     pub kind: String,
     /// Name of a single object. Default: all objects of the kind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(min = 1, max = 63),
-        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-    )]
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub name: Option<String>,
 }
 
 impl MuxGrantSpec {
-    /// Whether this grant permits a MuxTunnel of `namespace` to refer to the Service `name` of the
-    /// grant's own namespace. Entries for other kinds are ignored, so the spec of a ReferenceGrant
-    /// can be parsed as a MuxGrant's.
+    /// Whether this grant permits an object of `kind` in `namespace` to refer to the Service `name`
+    /// of the grant's own namespace. Entries for other kinds are ignored, so the spec of a
+    /// ReferenceGrant can be parsed as a MuxGrant's.
     #[must_use]
-    pub fn permits(&self, namespace: &str, name: &str) -> bool {
-        let from = self.from.iter().any(|from| {
-            from.group == "muxtunnel.dev" && from.kind == "MuxTunnel" && from.namespace == namespace
-        });
+    pub fn permits(&self, kind: &str, namespace: &str, name: &str) -> bool {
+        let from = self
+            .from
+            .iter()
+            .any(|from| from.is_of_muxtunnel() && from.kind == kind && from.namespace == namespace);
         let to = self.to.iter().any(|to| {
             to.group.is_empty()
                 && to.kind == "Service"
@@ -96,11 +89,10 @@ impl MuxGrantSpec {
         from && to
     }
 
-    /// The part of the grant about MuxTunnels and Services, or `None` if this part is empty.
+    /// The part of the grant about MuxTunnels, MuxExits and Services, or `None` if this part is empty.
     #[must_use]
-    pub fn of_tunnels(mut self) -> Option<Self> {
-        self.from
-            .retain(|from| from.group == "muxtunnel.dev" && from.kind == "MuxTunnel");
+    pub fn of_muxtunnel(mut self) -> Option<Self> {
+        self.from.retain(MuxGrantFrom::is_of_muxtunnel);
         self.to
             .retain(|to| to.group.is_empty() && to.kind == "Service");
         (!self.from.is_empty() && !self.to.is_empty()).then_some(self)
@@ -123,16 +115,17 @@ from: [{group: muxtunnel.dev, kind: MuxTunnel, namespace: a}]
 to: [{group: '', kind: Service, name: shop}]
 ",
         );
-        assert!(one.permits("a", "shop"));
-        assert!(!one.permits("b", "shop"));
-        assert!(!one.permits("a", "vault"));
+        assert!(one.permits("MuxTunnel", "a", "shop"));
+        assert!(!one.permits("MuxTunnel", "b", "shop"));
+        assert!(!one.permits("MuxExit", "a", "shop"));
+        assert!(!one.permits("MuxTunnel", "a", "vault"));
         let all = grant(
             "
 from: [{group: muxtunnel.dev, kind: MuxTunnel, namespace: a}]
 to: [{group: '', kind: Service}]
 ",
         );
-        assert!(all.permits("a", "shop") && all.permits("a", "vault"));
+        assert!(all.permits("MuxTunnel", "a", "shop") && all.permits("MuxTunnel", "a", "vault"));
     }
 
     #[test]
@@ -158,7 +151,7 @@ to: [{group: '', kind: Service}]
             let grant = grant(&format!(
                 "{{from: [{{{from}, namespace: a}}], to: [{{{to}}}]}}"
             ));
-            assert!(!grant.permits("a", "shop"), "{from} {to}");
+            assert!(!grant.permits("MuxTunnel", "a", "shop"), "{from} {to}");
         }
     }
 }

@@ -2,13 +2,15 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
+use muxtunnel_gateway_config::PeerLimits;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
-use crate::{PeerRule, rules};
+use crate::{ExitRef, patterns, rules};
 
 /// One entry that may use an exit of its namespace. Deletion ends the carriers and the streams of the
 /// entry.
+#[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[kube(
     group = "muxtunnel.dev",
@@ -21,126 +23,86 @@ use crate::{PeerRule, rules};
     status = "MuxPeerStatus",
     derive = "PartialEq",
     doc = "One entry that may use an exit of its namespace. Deletion ends the carriers and the streams of the entry.",
-    validation = rules::label_name(),
-    printcolumn(
-        name = "Exit",
-        type_ = "string",
-        json_path = ".spec.exitRef.name",
-        description = "The MuxTunnel of side Exit"
-    ),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "The exit's gateways accept the peer, or refuse it as the spec says"
-    ),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
-        description = "Reason of the condition Ready"
-    ),
-    printcolumn(
-        name = "Connected",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Connected\")].status",
-        description = "The peer has a carrier"
-    ),
-    printcolumn(
-        name = "Expires",
-        type_ = "string",
-        json_path = ".spec.expirationTime",
-        description = "The time from which the peer is refused"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    ),
-    printcolumn(
-        name = "Key",
-        type_ = "string",
-        json_path = ".spec.publicKeys[0]",
-        description = "Public key of the peer",
-        priority = "1"
-    ),
-    printcolumn(
-        name = "Last seen",
-        type_ = "date",
-        json_path = ".status.lastSeenTime",
-        description = "When the peer last had a carrier",
-        priority = "1"
-    )
+    validation = rules::label_name()
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
+    validation = rules::peer_identity(),
     validation = rules::ttl_needs_expiration(),
-    validation = rules::peer_exit_immutable()
+    validation = rules::peer_exit_immutable(),
 )]
 pub struct MuxPeerSpec {
     /// The exit that the peer may use. Immutable.
     pub exit_ref: ExitRef,
     /// The keys of the peer, from `status.publicKeys` of its MuxTunnel or from `muxgate keygen`.
-    /// Several keys are valid while the peer replaces its key.
-    #[schemars(length(min = 1, max = 4), inner(length(equal = 63), regex(pattern = rules::ENTRY_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    /// Several keys are valid while the peer replaces its key. Required if the exit's security mode is
+    /// PublicKeys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::ENTRY_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<String>,
+    /// Names of which the peer's certificate must contain at least one: DNS names, IP addresses and
+    /// URIs. A name that ends in `/*` stands for every name with this prefix. Required if the exit's
+    /// security mode is Certificates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 256), regex(pattern = patterns::PEER_NAME)), extend("x-kubernetes-list-type" = "set"))]
+    pub certificate_names: Vec<String>,
     /// Whether the exit refuses the peer. True ends its carriers and streams, and keeps the object.
     /// Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
     /// The time from which the exit refuses the peer, by the clock of the exit's gateways. Its
     /// carriers and streams then end. Default: never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 64))]
     pub expiration_time: Option<Time>,
     /// Seconds after `expirationTime` until the operator deletes the object. Default: never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub ttl_seconds_after_expiration: Option<i32>,
     /// The targets that the peer may reach, within the targets that the exit permits. Default: all
     /// targets that the exit permits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
-    pub allow: Vec<PeerRule>,
+    pub allow: Vec<crate::Rule>,
     /// The targets that the peer may not reach. These rules override `allow`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
-    pub deny: Vec<PeerRule>,
-    /// The ports of the exit that the peer may serve: names of forwards of the exit with direction
-    /// ExitToEntry. Default: none.
+    pub deny: Vec<crate::Rule>,
+    /// The ports of the exit that the peer may serve: names of `reversePorts` of the MuxExit. Default:
+    /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), inner(length(min = 1, max = 15), regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$")), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 15), regex(pattern = patterns::NAME)), extend("x-kubernetes-list-type" = "set"))]
     pub reverse_ports: Vec<String>,
-}
-
-/// A reference to an exit of the same namespace.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct ExitRef {
-    /// Name of the MuxTunnel of side Exit.
-    #[schemars(
-        length(min = 1, max = 40),
-        regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$")
+    /// The networks at the entry's side, within `network.peerCIDRs` of the MuxExit. Default: an address
+    /// of `network.addressPools`.
+    #[serde(
+        default,
+        rename = "networkCIDRs",
+        skip_serializing_if = "Vec::is_empty"
     )]
-    pub name: String,
+    #[schemars(length(max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
+    pub network_cidrs: Vec<String>,
+    /// Limits of the peer's carriers and streams. Default: at most 16 carriers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<PeerLimits>,
 }
 
 /// The observed state of a peer.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxPeerStatus {
     /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The conditions Accepted, Programmed, Connected and Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Carriers of the peer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<i32>,
+    /// The generation of the exit's key on the peer's last carrier. A peer with an older number still
+    /// needs the older key. If the exit's gateways differ, the lowest number. Absent: an own Secret, or
+    /// not known.
+    pub exit_key_generation: Option<i32>,
     /// When the peer last had a carrier. The operator writes the time when Connected changes, and
     /// once a day while the peer is connected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_time: Option<Time>,
 }

@@ -38,8 +38,8 @@ mod tests {
     fn what_another_version_wrote_hides_no_other_field() {
         let status = json!({
             "observedGeneration": 3,
-            "carriers": {"up": 2, "news": true},
-            "bottleneck": {"direction": "Sideways", "reason": "Cpu"},
+            "carriers": {"connected": 2, "news": true},
+            "bottleneck": {"direction": "Sideways", "reason": "CPU"},
         });
         let (readable, unreadable) = super::readable::<MuxTunnelStatus>(&status);
         assert_eq!(

@@ -1,40 +1,116 @@
-//! The rendezvous, which connects entries and exits that cannot dial each other.
+//! [`MuxRendezvous`]: connects entries and exits that cannot dial each other.
 
-use kube::KubeSchema;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
-use crate::{GatewayService, PodTemplate, rules};
+use crate::{
+    CarrierLimits, CarrierService, CarrierStatus, Clients, Endpoint, KeySource, KeyStatus,
+    Template, patterns, rules,
+};
 
-/// The gateway that connects entries and exits. This gateway is always one pod, because two pods
-/// would not share the registered names.
-#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+/// A gateway that connects entries and exits which cannot dial each other. The gateway is always one
+/// pod, because two pods would not share the registered keys.
+#[skip_serializing_none]
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[kube(
+    group = "muxtunnel.dev",
+    version = "v1alpha1",
+    kind = "MuxRendezvous",
+    plural = "muxrendezvous",
+    shortname = "mr",
+    category = "mux",
+    namespaced,
+    status = "MuxRendezvousStatus",
+    derive = "PartialEq",
+    doc = "A gateway that connects entries and exits which cannot dial each other. The gateway is always one pod, because two pods would not share the registered keys.",
+    validation = rules::name()
+)]
 #[serde(rename_all = "camelCase")]
-pub struct Rendezvous {
-    /// A Secret in the tunnel's namespace with the secrets of all names. The key `names` of the
-    /// Secret has a line `NAME EXIT-SECRET ENTRY-SECRET` for each name. A change applies to new
-    /// connections. Carriers that are already joined continue.
-    #[schemars(
-        length(min = 1, max = 253),
-        regex(pattern = rules::SECRET_NAME)
-    )]
-    pub secret_name: String,
-    /// Maximum number of carriers that the gateway joins at the same time. Default: 256.
+pub struct MuxRendezvousSpec {
+    /// The MuxClass of the object. A change rolls the gateways. Default: the class with `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1024))]
-    pub visits: Option<u32>,
-    /// The Service in front of the gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<GatewayService>,
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
+    pub class_name: Option<String>,
+    /// Whether the operator writes only the status of this object, and leaves its gateway unchanged.
+    /// Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+    /// The entries and exits that may use the rendezvous. An exit registers its own key. An entry asks
+    /// for the key of an exit. A change reaches the running gateway without a restart.
+    #[schemars(length(min = 1, max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub members: Vec<Member>,
+    /// The Service NAME-rendezvous in front of the gateway. Default: a ClusterIP.
+    pub service: Option<CarrierService>,
+    /// The entries and exits that may reach the port. Default: type Any.
+    pub from: Option<Clients>,
     /// Networks of the load balancers in front of the gateway. Connections from these networks must
-    /// begin with a header of the PROXY protocol, as with `exit.trustedProxies` of other tunnels.
-    /// Default: none.
+    /// begin with a header of the PROXY protocol, as with `trustedProxies` of a MuxExit. Default:
+    /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 64),
-        inner(length(min = 3, max = 49), regex(pattern = rules::NETWORK))
-    )]
+    #[schemars(length(max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
     pub trusted_proxies: Vec<String>,
+    /// Limits of the gateway.
+    pub limits: Option<CarrierLimits>,
+    /// Seconds that the terminating pod waits for the end of its carriers. Default: 25.
+    #[schemars(range(min = 10, max = 86400))]
+    pub drain_seconds: Option<u32>,
     /// Settings of the gateway's pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<PodTemplate>,
+    pub template: Option<Template>,
+    /// The key of the gateway. Default: generation 1, which the operator creates.
+    pub key: Option<KeySource>,
+}
+
+/// An entry or an exit that may use a rendezvous.
+#[skip_serializing_none]
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Member {
+    /// Unique name of the member.
+    #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]
+    pub name: String,
+    /// The keys of the member, from `status.publicKeys` of its MuxTunnel or MuxExit. Several keys are
+    /// valid while the member replaces its key.
+    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::MEMBER_KEY)), extend("x-kubernetes-list-type" = "set"))]
+    pub public_keys: Vec<String>,
+    /// Whether the rendezvous refuses the member. True ends its carriers. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+    /// The time from which the rendezvous refuses the member, by the clock of its gateway. Default:
+    /// never.
+    #[schemars(extend("maxLength" = 64))]
+    pub expiration_time: Option<Time>,
+}
+
+/// The observed state of a rendezvous.
+#[skip_serializing_none]
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct MuxRendezvousStatus {
+    /// The generation of the spec that this status describes.
+    pub observed_generation: Option<i64>,
+    /// The MuxClass that applies.
+    #[schemars(length(max = 63))]
+    pub class_name: Option<String>,
+    /// The conditions Accepted, Programmed, Available, CredentialsValid, Ready, Reconciling and
+    /// Stalled. A condition that does not apply is absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// The public keys of the rendezvous, which entries and exits pin. The newest key comes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4), inner(length(max = 63)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub public_keys: Vec<String>,
+    /// The key pairs of `publicKeys`, with their Secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secretName"]))]
+    pub keys: Vec<KeyStatus>,
+    /// The addresses that entries and exits dial.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
+    pub endpoints: Vec<Endpoint>,
+    /// The carriers that the rendezvous joins.
+    pub carriers: Option<CarrierStatus>,
 }

@@ -2,18 +2,24 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::{MuxBenchmark, MuxGrant, MuxPeer, MuxTunnel};
+use crate::columns::columns;
+use crate::{MuxBenchmark, MuxClass, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
 
-/// Properties whose schemas come from Kubernetes' own types. Their descriptions are removed,
-/// because the Kubernetes reference has them, and they would be nine tenths of the definitions.
-const FOREIGN: &[&str] = &[
-    "affinity",
-    "conditions",
-    "imagePullSecrets",
-    "tolerations",
-    "topologySpreadConstraints",
+/// Properties whose schemas come from Kubernetes' own types, and their types. Their descriptions are
+/// removed, because the Kubernetes reference has them, and they would be nine tenths of the
+/// definitions.
+const FOREIGN: &[(&str, &str)] = &[
+    ("affinity", "object"),
+    ("conditions", "array"),
+    ("dnsConfig", "object"),
+    ("hostAliases", "array"),
+    ("imagePullSecrets", "array"),
+    ("peers", "array"),
+    ("selector", "object"),
+    ("tolerations", "array"),
+    ("topologySpreadConstraints", "array"),
 ];
 
 /// A definition could not be generated.
@@ -34,85 +40,77 @@ impl std::fmt::Display for SchemaError {
 /// If a generated schema is not JSON of the expected shape. A test shows that this does not happen.
 pub fn definitions() -> Result<Vec<(&'static str, CustomResourceDefinition)>, SchemaError> {
     Ok(vec![
-        ("muxtunnels.yaml", finished(MuxTunnel::crd())?),
-        ("muxpeers.yaml", finished(MuxPeer::crd())?),
-        ("muxbenchmarks.yaml", finished(MuxBenchmark::crd())?),
-        ("muxgrants.yaml", finished(MuxGrant::crd())?),
+        ("muxtunnels.yaml", finished(MuxTunnel::crd(), 40)?),
+        ("muxexits.yaml", finished(MuxExit::crd(), 40)?),
+        ("muxpeers.yaml", finished(MuxPeer::crd(), 63)?),
+        ("muxrendezvous.yaml", finished(MuxRendezvous::crd(), 40)?),
+        ("muxbenchmarks.yaml", finished(MuxBenchmark::crd(), 28)?),
+        ("muxgrants.yaml", finished(MuxGrant::crd(), 253)?),
+        ("muxclasses.yaml", finished(MuxClass::crd(), 63)?),
     ])
 }
 
-fn finished(definition: CustomResourceDefinition) -> Result<CustomResourceDefinition, SchemaError> {
+/// `name_max`: the greatest length of the names of objects. Children have longer names. The API
+/// server also needs the bound to estimate the cost of rules that read the name.
+fn finished(
+    mut definition: CustomResourceDefinition,
+    name_max: usize,
+) -> Result<CustomResourceDefinition, SchemaError> {
+    for version in &mut definition.spec.versions {
+        version.additional_printer_columns = columns(&definition.spec.names.kind);
+    }
     let mut value = serde_json::to_value(definition).map_err(SchemaError)?;
-    if let Some(versions) = value
-        .pointer_mut("/spec/versions")
-        .and_then(Value::as_array_mut)
-    {
-        for version in versions {
-            if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
-                strip_unsigned_formats(schema);
-                strip_foreign_texts(schema);
-            }
+    let versions = value.pointer_mut("/spec/versions");
+    for version in versions.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
+            tidy(schema, false);
+            schema["properties"]["apiVersion"] = json!({"type": "string"});
+            schema["properties"]["kind"] = json!({"type": "string"});
+            schema["properties"]["metadata"] = json!({
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "maxLength": name_max},
+                    "generateName": {"type": "string"},
+                },
+            });
         }
     }
     serde_json::from_value(value).map_err(SchemaError)
 }
 
-/// Removes formats such as `uint16`, because API servers warn about formats that they do not know.
-fn strip_unsigned_formats(schema: &mut Value) {
-    match schema {
-        Value::Object(object) => {
-            if object
-                .get("format")
-                .and_then(Value::as_str)
-                .is_some_and(|format| format.starts_with("uint"))
-            {
-                object.remove("format");
-            }
-            object.values_mut().for_each(strip_unsigned_formats);
-        }
-        Value::Array(items) => items.iter_mut().for_each(strip_unsigned_formats),
-        _ => {}
-    }
-}
-
-fn strip_foreign_texts(schema: &mut Value) {
+/// Removes `nullable` and `default`, so that the API server stores objects as they were written, and
+/// formats such as `uint16`, because API servers warn about formats that they do not know. Also
+/// removes the descriptions of schemas within Kubernetes' own types.
+fn tidy(schema: &mut Value, is_foreign: bool) {
     let Value::Object(object) = schema else {
         return;
     };
-    for (name, property) in object
-        .get_mut("properties")
-        .and_then(Value::as_object_mut)
-        .into_iter()
-        .flatten()
-    {
-        if FOREIGN.contains(&name.as_str()) {
-            let own = property.get("description").cloned();
-            strip_texts(property);
-            if let (Some(own), Some(property)) = (own, property.as_object_mut()) {
-                property.insert("description".to_owned(), own);
-            }
-        } else {
-            strip_foreign_texts(property);
+    object.remove("nullable");
+    object.remove("default");
+    object.retain(|key, value| {
+        key != "format"
+            || !value
+                .as_str()
+                .is_some_and(|format| format.starts_with("uint"))
+    });
+    if is_foreign {
+        object.remove("description");
+    }
+    let properties = object.get_mut("properties").and_then(Value::as_object_mut);
+    for (name, property) in properties.into_iter().flatten() {
+        let own = property.get("description").cloned();
+        let type_ = property["type"].as_str().unwrap_or_default();
+        let begins = !is_foreign && FOREIGN.contains(&(name.as_str(), type_));
+        tidy(property, is_foreign || begins);
+        if let (true, Some(own)) = (begins, own) {
+            property["description"] = own;
         }
     }
     if let Some(items) = object.get_mut("items") {
-        strip_foreign_texts(items);
+        tidy(items, is_foreign);
     }
     // All maps of the schemas have strings or Kubernetes quantities as values.
     if let Some(values) = object.get_mut("additionalProperties") {
-        strip_texts(values);
-    }
-}
-
-fn strip_texts(schema: &mut Value) {
-    match schema {
-        Value::Object(object) => {
-            if object.get("description").is_some_and(Value::is_string) {
-                object.remove("description");
-            }
-            object.values_mut().for_each(strip_texts);
-        }
-        Value::Array(items) => items.iter_mut().for_each(strip_texts),
-        _ => {}
+        tidy(values, true);
     }
 }

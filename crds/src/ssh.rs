@@ -1,38 +1,32 @@
 //! A port of an exit for users of ssh.
 
 use kube::KubeSchema;
+use muxtunnel_gateway_config::SshAlgorithms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
-use crate::{GatewayService, ListenFrom, rules};
-
-const fn default_port() -> u16 {
-    2222
-}
+use crate::{Clients, SecretRef, ServiceSettings, rules};
 
 /// An additional port of exit gateways, at which users log in with ssh (`ssh -N -L`, `-D` and
 /// `-R`). The port works with every protocol of carriers. Users may dial the same targets as an
-/// entry: the targets of forwards, and the targets that `policy` allows.
+/// entry: the targets that `allow` of the exit permits.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = rules::ssh_port_reserved(),
-    validation = rules::ssh_from_needed()
+    validation = rules::ssh_from_needed(),
 )]
-pub struct ExitSsh {
+pub struct Ssh {
+    /// A Secret with the files that `hostKeys` and `logins` select, in the formats of OpenSSH. Changes
+    /// reach running gateways without a restart, and end the sessions of users who may no longer log
+    /// in.
+    pub secret_ref: SecretRef,
     /// Port of the gateways and of their Service NAME-exit-ssh. 64000 and 64001 are reserved, and
-    /// with `wan` also 64003. Default: 2222.
-    #[serde(default = "default_port")]
+    /// with `wanEmulation` also 64003. Default: 2222.
     #[schemars(range(min = 1, max = 65535))]
-    pub port: u16,
-    /// A Secret in the tunnel's namespace with the files that `hostKeys` and `logins` select, in
-    /// the formats of OpenSSH. Changes reach running gateways without a restart, and end the
-    /// sessions of users who may no longer log in.
-    #[schemars(
-        length(min = 1, max = 253),
-        regex(pattern = rules::SECRET_NAME)
-    )]
-    pub secret_name: String,
+    pub port: Option<u16>,
     /// The gateways' private host keys, without a passphrase. Ed25519 selects the Secret's key
     /// ssh_host_ed25519_key, and ECDSA selects ssh_host_ecdsa_key. Default: Ed25519.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -45,16 +39,34 @@ pub struct ExitSsh {
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub logins: Vec<SshLogin>,
     /// The ciphers that the server offers. Default: Default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithms: Option<SshAlgorithms>,
-    /// The clients that the gateways' NetworkPolicy admits, as in `listen.from` of forwards.
-    /// Required if `service` is of type NodePort or LoadBalancer. Default: the pods of the tunnel's
-    /// namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<ListenFrom>,
-    /// The Service in front of the port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<GatewayService>,
+    /// The users that may reach the port. Required if `service` is of type NodePort or LoadBalancer.
+    /// Default: type Namespace.
+    pub from: Option<Clients>,
+    /// The Service NAME-exit-ssh in front of the port.
+    pub service: Option<SshService>,
+}
+
+impl Ssh {
+    /// The port of the gateways and of their Service.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.unwrap_or(2222)
+    }
+}
+
+/// The Service in front of the ssh port.
+#[skip_serializing_none]
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::node_port_needs_exposure())]
+pub struct SshService {
+    /// Settings of the Service.
+    #[serde(flatten)]
+    pub settings: ServiceSettings,
+    /// Types NodePort and LoadBalancer: the port of the nodes. Default: the cluster selects a port.
+    #[schemars(range(min = 1, max = 65535))]
+    pub node_port: Option<u16>,
 }
 
 /// A kind of host key. ECDSA is for clients that do not support Ed25519.
@@ -67,19 +79,6 @@ pub enum SshHostKey {
     /// ECDSA, for clients that do not support Ed25519.
     #[serde(rename = "ECDSA")]
     Ecdsa,
-}
-
-/// The ciphers of an ssh server. Default: AES-GCM and ChaCha20-Poly1305. Compatible: also aes256-ctr
-/// with an encrypt-then-MAC code, for clients that have neither cipher of Default.
-#[derive(
-    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
-)]
-pub enum SshAlgorithms {
-    /// AES-GCM and ChaCha20-Poly1305.
-    #[default]
-    Default,
-    /// Also aes256-ctr with an encrypt-then-MAC code.
-    Compatible,
 }
 
 /// Credentials of ssh users. AuthorizedKeys: public keys of users. TrustedUserCAKeys: authorities

@@ -8,19 +8,34 @@
     reason = "helpers of tests, outside of test functions"
 )]
 
+mod reference;
 mod structure;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use kube::core::cel::{Validator, apply_defaults};
+use kube::core::cel::{CompiledSchema, Validator, compile_schema};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
 use muxtunnel_crds::schema::definitions;
-use muxtunnel_crds::{MuxBenchmark, MuxGrant, MuxPeer, MuxTunnel};
+use muxtunnel_crds::{
+    MuxBenchmark, MuxClass, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel,
+};
+use muxtunnel_testkit::generated::compare;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+const KINDS: [&str; 7] = [
+    "MuxTunnel",
+    "MuxExit",
+    "MuxPeer",
+    "MuxRendezvous",
+    "MuxBenchmark",
+    "MuxGrant",
+    "MuxClass",
+];
 
 /// A refusal: the rule (empty for the structure), and the message.
 struct Refusal {
@@ -39,35 +54,31 @@ fn schema_of(kind: &str) -> Value {
 }
 
 fn refusals(object: &Value, old: Option<&Value>) -> Vec<Refusal> {
-    static SCHEMAS: LazyLock<BTreeMap<&str, Value>> = LazyLock::new(|| {
-        ["MuxTunnel", "MuxPeer", "MuxBenchmark", "MuxGrant"]
-            .map(|kind| (kind, schema_of(kind)))
-            .into()
+    static SCHEMAS: LazyLock<BTreeMap<&str, (Value, CompiledSchema)>> = LazyLock::new(|| {
+        let schemas = KINDS.map(|kind| (kind, schema_of(kind)));
+        let compiled = schemas.map(|(kind, schema)| {
+            let rules = compile_schema(&schema);
+            assert!(!rules.has_errors(), "{:?}", rules.compilation_errors());
+            (kind, (schema, rules))
+        });
+        compiled.into()
     });
-    let schema = &SCHEMAS[object["kind"].as_str().unwrap()];
-    let defaulted = apply_defaults(schema, object);
-    let old = old.map(|old| apply_defaults(schema, old));
-    let structural = structure::check(schema, &defaulted);
+    let (schema, rules) = &SCHEMAS[object["kind"].as_str().unwrap()];
+    let structural = structure::check(schema, object);
     if !structural.is_empty() {
-        return structural
-            .into_iter()
-            .map(|message| Refusal {
-                rule: String::new(),
-                message,
-            })
-            .collect();
+        let refusal = |message| Refusal {
+            rule: String::new(),
+            message,
+        };
+        return structural.into_iter().map(refusal).collect();
     }
-    match Validator::new().validate(schema, &defaulted, old.as_ref()) {
-        Ok(()) => Vec::new(),
-        Err(errors) => errors
-            .into_vec()
-            .into_iter()
-            .map(|error| Refusal {
-                rule: error.rule.clone(),
-                message: error.message,
-            })
-            .collect(),
-    }
+    let broken = Validator::new().validate_compiled(rules, object, old);
+    let errors = broken.map_or_else(kube::core::cel::ValidationErrors::into_vec, |()| Vec::new());
+    let refusal = |error: kube::core::cel::ValidationError| Refusal {
+        rule: error.rule.clone(),
+        message: error.message,
+    };
+    errors.into_iter().map(refusal).collect()
 }
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -96,6 +107,7 @@ fn bad_objects() -> Vec<(String, BadObject)> {
 
 #[test]
 fn every_bad_object_is_refused_with_its_sentence() {
+    let mut complaints = Vec::new();
     for (name, bad) in bad_objects() {
         if let Some(old) = &bad.old {
             let messages: Vec<_> = refusals(old, None).into_iter().map(|r| r.message).collect();
@@ -105,29 +117,59 @@ fn every_bad_object_is_refused_with_its_sentence() {
             .into_iter()
             .map(|refusal| refusal.message)
             .collect();
-        assert!(
-            messages.len() == 1 && messages[0].contains(&bad.expected),
-            "{name}: expected {:?}, got {messages:?}",
-            bad.expected
-        );
+        if messages.len() != 1 || !messages[0].contains(&bad.expected) {
+            complaints.push(format!(
+                "{name}: expected {:?}, got {messages:?}",
+                bad.expected
+            ));
+        }
     }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+/// The messages of the rules that bad objects break, by rule.
+fn messages() -> BTreeMap<String, String> {
+    let mut messages = BTreeMap::new();
+    for (_, bad) in bad_objects() {
+        for refusal in refusals(&bad.object, bad.old.as_ref()) {
+            messages.entry(refusal.rule).or_insert(refusal.message);
+        }
+    }
+    messages
 }
 
 #[test]
 fn every_rule_is_broken_by_a_bad_object() {
-    let broken: BTreeSet<_> = bad_objects()
-        .into_iter()
-        .flat_map(|(_, bad)| refusals(&bad.object, bad.old.as_ref()))
-        .map(|refusal| refusal.rule)
-        .collect();
-    for kind in ["MuxTunnel", "MuxPeer", "MuxBenchmark", "MuxGrant"] {
+    let broken = messages();
+    for kind in KINDS {
         for rule in rules(&schema_of(kind)) {
             assert!(
-                broken.contains(&rule),
+                broken.contains_key(&rule),
                 "{kind}: no bad object breaks {rule}"
             );
         }
     }
+}
+
+#[test]
+fn the_reference_is_up_to_date() {
+    let definitions = definitions().unwrap().into_iter();
+    let definitions: Vec<_> = definitions
+        .map(|(_, definition)| serde_json::to_value(definition).unwrap())
+        .collect();
+    let messages = messages();
+    let example = |kind: &str| {
+        let name = match kind.trim_start_matches("Mux").to_lowercase().as_str() {
+            "grant" => "grant.yaml".to_owned(),
+            kind => format!("{kind}_smallest.yaml"),
+        };
+        let files = files("good_objects");
+        let file = files.iter().find(|file| file.ends_with(&name)).unwrap();
+        let text = fs::read_to_string(file).unwrap();
+        text.replace("name: good", "name: example")
+    };
+    let page = reference::page(&definitions, &|rule| messages[rule].clone(), &example);
+    compare("docs/reference/api.md", &page, "UPDATE_DOCS");
 }
 
 fn rules(schema: &Value) -> Vec<String> {
@@ -184,12 +226,22 @@ fn accept(file: &Path, object: Value) {
         .map(|refusal| refusal.message)
         .collect();
     assert!(messages.is_empty(), "{}: {messages:?}", file.display());
-    match object["kind"].as_str() {
-        Some("MuxTunnel") => drop(serde_json::from_value::<MuxTunnel>(object).unwrap()),
-        Some("MuxPeer") => drop(serde_json::from_value::<MuxPeer>(object).unwrap()),
-        Some("MuxBenchmark") => drop(serde_json::from_value::<MuxBenchmark>(object).unwrap()),
-        Some("MuxGrant") => drop(serde_json::from_value::<MuxGrant>(object).unwrap()),
+    let parse = match object["kind"].as_str() {
+        Some("MuxTunnel") => parses::<MuxTunnel>,
+        Some("MuxExit") => parses::<MuxExit>,
+        Some("MuxPeer") => parses::<MuxPeer>,
+        Some("MuxRendezvous") => parses::<MuxRendezvous>,
+        Some("MuxBenchmark") => parses::<MuxBenchmark>,
+        Some("MuxGrant") => parses::<MuxGrant>,
+        Some("MuxClass") => parses::<MuxClass>,
         kind => panic!("{}: kind {kind:?}", file.display()),
+    };
+    parse(file, object);
+}
+
+fn parses<K: DeserializeOwned>(file: &Path, object: Value) {
+    if let Err(error) = serde_json::from_value::<K>(object) {
+        panic!("{}: {error}", file.display());
     }
 }
 
@@ -220,7 +272,7 @@ fn schemas_have_no_unsigned_formats() {
 /// list has no bound, the API server refuses the whole definition.
 #[test]
 fn own_lists_and_strings_of_specs_are_bounded() {
-    for kind in ["MuxTunnel", "MuxPeer", "MuxBenchmark", "MuxGrant"] {
+    for kind in KINDS {
         let schema = schema_of(kind);
         structure::assert_bounded("spec", &schema["properties"]["spec"]);
     }
@@ -244,30 +296,28 @@ fn no_kind_is_called_as_a_category() {
     }
 }
 
-/// `kubectl apply` compares lists as a whole. A default in an item of a list is therefore a
-/// difference each time, as it is for Argo CD.
+/// Objects read back as they were written, and clients without floats can read them.
 #[test]
-fn no_item_of_a_list_gets_a_default() {
-    fn walk(path: &str, schema: &Value, is_in_list: bool, found: &mut Vec<String>) {
-        if is_in_list && schema.get("default").is_some() {
+fn no_field_has_a_default_or_is_null_or_a_float() {
+    fn walk(path: &str, schema: &Value, found: &mut Vec<String>) {
+        if schema.get("default").is_some()
+            || schema.get("nullable").is_some()
+            || schema["type"] == "number"
+        {
             found.push(path.to_owned());
         }
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            walk(&format!("{path}.{name}"), property, is_in_list, found);
+            walk(&format!("{path}.{name}"), property, found);
         }
         for key in ["items", "additionalProperties"] {
             if let Some(inner) = schema.get(key) {
-                walk(&format!("{path}[]"), inner, true, found);
+                walk(&format!("{path}[]"), inner, found);
             }
         }
     }
     let mut found = Vec::new();
-    for (file, definition) in definitions().unwrap() {
-        let definition = serde_json::to_value(definition).unwrap();
-        for version in definition["spec"]["versions"].as_array().unwrap() {
-            let schema = &version["schema"]["openAPIV3Schema"];
-            walk(file, &schema["properties"]["spec"], false, &mut found);
-        }
+    for kind in KINDS {
+        walk(kind, &schema_of(kind), &mut found);
     }
     assert_eq!(found, [""; 0]);
 }

@@ -1,11 +1,11 @@
 # Creates the SVG of `draw`. The input is the array of all lines of a results.jsonl.
 
 # The cell of one connection with a delay of 50 ms in each direction. An error if the benchmark did not measure the cell.
-def cell(path; protocol; tuning):
-  [.[] | select(.type == "cell" and .path == path and .protocol == protocol and .tuning == tuning
+def cell(path; protocol; profile):
+  [.[] | select(.type == "cell" and .path == path and .protocol == protocol and .profile == profile
     and .one_way_delay_ms == 50 and .connections == 1 and .status == "ok")]
   | if length == 1 then .[0]
-    else error("\(length) measured cells of \(path) \(protocol // "") \(tuning), 50 ms, 1 connection; expected 1") end;
+    else error("\(length) measured cells of \(path) \(protocol // "") \(profile), 50 ms, 1 connection; expected 1") end;
 
 # Formats 4360 as 4,360.
 def thousands: round | tostring | [while(length > 0; .[:-3]) | .[-3:]] | reverse | join(",");
@@ -24,7 +24,7 @@ def bar($row; $most):
 [
   {word: "direct", class: "direct", cell: cell("direct"; null; "None")},
   {word: "tunnel with defaults", class: "tunnel", cell: cell("tunnel"; "native"; "None")},
-  {word: "tunnel tuned for the WAN", class: "tunnel", cell: cell("tunnel"; "native"; "Wan")}
+  {word: "tunnel tuned for the WAN", class: "tunnel", cell: cell("tunnel"; "native"; "WAN")}
 ]
 | to_entries | map(.value + {index: .key})
 | (map(.cell.mbit_s.median) | max) as $most

@@ -5,10 +5,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams, Request};
 use kube::{Api, ResourceExt};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
-use muxtunnel_crds::{MuxBenchmark, MuxGrant, MuxPeer, MuxTunnel};
+use muxtunnel_crds::{
+    MuxBenchmark, MuxClass, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel,
+};
 use serde_json::Value;
 
 use crate::namespace::TestNamespace;
@@ -71,9 +73,15 @@ async fn complaint(ns: &TestNamespace, bad: &BadObject) -> Result<Option<String>
 fn api_of(ns: &TestNamespace, object: &Value) -> Result<Api<DynamicObject>> {
     let resource = match object["kind"].as_str() {
         Some("MuxTunnel") => ApiResource::erase::<MuxTunnel>(&()),
+        Some("MuxExit") => ApiResource::erase::<MuxExit>(&()),
+        Some("MuxRendezvous") => ApiResource::erase::<MuxRendezvous>(&()),
         Some("MuxPeer") => ApiResource::erase::<MuxPeer>(&()),
         Some("MuxBenchmark") => ApiResource::erase::<MuxBenchmark>(&()),
         Some("MuxGrant") => ApiResource::erase::<MuxGrant>(&()),
+        Some("MuxClass") => {
+            let resource = ApiResource::erase::<MuxClass>(&());
+            return Ok(Api::all_with(ns.client.clone(), &resource));
+        }
         other => bail!("an object of kind {other:?}"),
     };
     Ok(Api::namespaced_with(ns.client.clone(), &ns.name, &resource))
@@ -91,9 +99,11 @@ fn dry_run() -> PostParams {
 /// # Errors
 /// If the object has an unknown kind.
 pub async fn try_create(ns: &TestNamespace, object: &Value) -> Result<kube::Result<DynamicObject>> {
-    let object_to_create = serde_json::from_value(object.clone())?;
-    let api = api_of(ns, object)?;
-    Ok(api.create(&dry_run(), &object_to_create).await)
+    let url = api_of(ns, object)?.resource_url().to_owned();
+    let mut request = Request::new(url).create(&dry_run(), serde_json::to_vec(object)?)?;
+    // As kubectl does: without this parameter, the API server drops unknown fields.
+    *request.uri_mut() = format!("{}&fieldValidation=Strict", request.uri()).parse()?;
+    Ok(ns.client.request(request).await)
 }
 
 /// Stores `old`, replaces `old` by `new` in a dry run, and deletes `old`.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::{ListParams, LogParams, PostParams};
-use muxtunnel_crds::{MuxBenchmark, benchmark_condition};
+use muxtunnel_crds::{MuxBenchmark, condition};
 use serde_json::Value;
 
 use crate::namespace::TestNamespace;
@@ -51,15 +51,14 @@ pub async fn create(ns: &TestNamespace, yaml: &str) -> Result<String> {
 pub async fn end(ns: &TestNamespace, name: &str, within: Duration) -> Result<Outcome> {
     let benchmarks = ns.api::<MuxBenchmark>();
     let ended = |benchmark: &MuxBenchmark| {
-        is_true(benchmark, benchmark_condition::COMPLETE)
-            || is_true(benchmark, benchmark_condition::FAILED)
+        is_true(benchmark, condition::COMPLETE) || is_true(benchmark, condition::FAILED)
     };
     let benchmark =
         wait::for_object(&benchmarks, name, "the benchmark ends", within, ended).await?;
     let status = benchmark.status.as_ref().context("a status")?;
-    let job = status.job.as_deref().context("status.job")?;
-    let map = status.results_config_map.as_deref();
-    let map = map.context("status.resultsConfigMap")?;
+    let job = status.job_name.as_deref().context("status.jobName")?;
+    let map = status.results_config_map_name.as_deref();
+    let map = map.context("status.resultsConfigMapName")?;
     let results = ns.api::<ConfigMap>().get(map).await?;
     let log = job_log(ns, job).await?;
     let lines = log

@@ -105,7 +105,7 @@ impl Cluster {
         tools::run_with(&[("KUBECONFIG", &file)], program, arguments).await
     }
 
-    /// Changes a value of the installed chart, such as `network.enabled=false` (JSON). Waits until
+    /// Changes a value of the installed chart, such as `class.images.gateway=""` (JSON). Waits until
     /// the operator runs with the new value.
     ///
     /// # Errors

@@ -17,6 +17,7 @@
 //! Times have no limit. The outcome only reports them.
 
 pub mod control_plane;
+pub mod edits;
 pub mod gateways;
 pub mod packets;
 mod site;
@@ -75,7 +76,7 @@ pub struct Fault {
 
 type Run = fn(Scale) -> Pin<Box<dyn Future<Output = Result<Outcome>>>>;
 
-/// All faults, in the order of the table.
+/// All faults, in the order of the table. Two rows measure edits, which are no faults.
 pub const ALL: &[Fault] = &[
     fault("an entry's process killed (SIGKILL)", 60, 0, |scale| {
         Box::pin(gateways::process_killed("entry", scale))
@@ -145,6 +146,12 @@ pub const ALL: &[Fault] = &[
     }),
     fault("bad objects of every kind", 60, 0, |scale| {
         Box::pin(control_plane::bad_objects(scale))
+    }),
+    fault("20 forwards added, one by one", 1800, 0, |scale| {
+        Box::pin(edits::forward_added(scale))
+    }),
+    fault("20 MuxPeers deleted, one by one", 1800, 0, |scale| {
+        Box::pin(edits::peer_deleted(scale))
     }),
     fault("200 tunnels at once", 0, 0, |_| {
         Box::pin(control_plane::many_tunnels(200))

@@ -1,5 +1,5 @@
 //! Creates Secrets with newly generated certificates for carriers, and Secrets with given texts. Reads
-//! the public keys of tunnels.
+//! the public keys of objects.
 
 use std::time::Duration;
 
@@ -7,26 +7,34 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
-use muxtunnel_crds::MuxTunnel;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
+use crate::tunnel::Object;
 use crate::{TestNamespace, wait};
 
 /// Time-out for a public key in the status.
 const KNOWN_WITHIN: Duration = Duration::from_secs(180);
 
-/// The newest public key of a tunnel of side Entry or Exit, when the status has it.
+/// The newest public key of a MuxTunnel or a MuxExit, when the status has it.
 ///
 /// # Errors
 /// If the status has no public key in time.
-pub async fn public_key(ns: &TestNamespace, tunnel: &str) -> Result<String> {
+pub async fn public_key<K: Object>(ns: &TestNamespace, name: &str) -> Result<String> {
     let what = "the status has a public key";
-    let tunnels = ns.api::<MuxTunnel>();
-    let first = |tunnel: &MuxTunnel| tunnel.status.as_ref()?.public_keys.first().cloned();
-    let known = |tunnel: &MuxTunnel| first(tunnel).is_some();
-    let tunnel = wait::for_object(&tunnels, tunnel, what, KNOWN_WITHIN, known).await?;
-    first(&tunnel).context("a public key")
+    let known = |object: &K| !public_keys(object).is_empty();
+    let object = wait::for_object(&ns.api(), name, what, KNOWN_WITHIN, known).await?;
+    public_keys(&object).into_iter().next().context("a key")
+}
+
+/// The public keys in the status of an object, the newest first.
+#[must_use]
+pub fn public_keys<K: Object>(object: &K) -> Vec<String> {
+    let value = serde_json::to_value(object).unwrap_or_default();
+    let keys = value["status"]["publicKeys"].as_array();
+    let keys = keys.into_iter().flatten();
+    keys.filter_map(|key| Some(key.as_str()?.to_owned()))
+        .collect()
 }
 
 /// Creates an authority. For each of `names`, creates a Secret with this name and a certificate for

@@ -7,6 +7,7 @@
 //! - server and client pods ([`pods`]), and programs in the pods of gateways ([`debug`])
 //! - the turns that decide which tests run in parallel ([`turn`])
 //! - the resources under test ([`tunnel`], [`benchmark`])
+//! - gateways with a moved clock ([`clock`])
 //! - refused objects ([`admission`])
 //! - faults ([`faults`])
 //!
@@ -17,6 +18,7 @@
 
 pub mod admission;
 pub mod benchmark;
+pub mod clock;
 pub mod cluster;
 pub mod debug;
 pub mod faults;

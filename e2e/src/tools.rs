@@ -69,13 +69,30 @@ pub struct Ran {
 /// # Errors
 /// If `muxtunnel` is not built, or was killed.
 pub async fn muxtunnel(arguments: &[&str]) -> Result<Ran> {
+    muxtunnel_with(&[], arguments).await
+}
+
+/// The path of `muxtunnel`.
+///
+/// # Errors
+/// If the path of this test is unknown.
+pub fn muxtunnel_program() -> Result<PathBuf> {
     // The program of this test is in the folder `deps`. `muxtunnel` is in the parent folder of
     // `deps`.
     let test = env::current_exe().context("the path of this test")?;
     let folder = test.parent().and_then(Path::parent);
-    let program = folder.context("cargo's target folder")?.join("muxtunnel");
+    Ok(folder.context("cargo's target folder")?.join("muxtunnel"))
+}
+
+/// Runs `muxtunnel` with additional environment variables. See [`muxtunnel`].
+///
+/// # Errors
+/// As [`muxtunnel`].
+pub async fn muxtunnel_with(environment: &[(&str, &str)], arguments: &[&str]) -> Result<Ran> {
+    let program = muxtunnel_program()?;
     let output = Command::new(&program)
         .args(arguments)
+        .envs(environment.iter().copied())
         .current_dir(checkout())
         .kill_on_drop(true)
         .output()

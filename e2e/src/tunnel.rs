@@ -1,34 +1,62 @@
-//! MuxTunnels under test, and the status of their gateways.
+//! Objects with gateways under test, and the status of their gateways.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
-use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use kube::{Resource, ResourceExt};
+use muxtunnel_crds::{MuxTunnel, condition};
 use muxtunnel_gateway_config::ADMIN_PORT;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::namespace::TestNamespace;
 use crate::{debug, tools, wait};
 
-/// Time-out for a tunnel to become Ready. The images are already in the cluster, so this time is
+/// Time-out for an object to become Ready. The images are already in the cluster, so this time is
 /// only for the start of pods and the connection of carriers.
 pub const READY_WITHIN: Duration = Duration::from_secs(240);
 
 /// The field manager of the tests.
 const MANAGER: &str = "muxtunnel-e2e";
 
-/// `drainSeconds` of tunnels whose YAML does not set it: the minimum. Many tests replace or delete
+/// `drainSeconds` of gateways whose YAML does not set it: the minimum. Many tests replace or delete
 /// gateways that still have streams, and do not depend on the time.
 const DRAIN_SECONDS: u32 = 10;
 
-/// The YAML of a MuxTunnel `t` whose port 8080 forwards to port 80 of the Service `web`. `carrier`
-/// contains the fields of the carriers. `more` is additional YAML of the spec.
+/// An object of one of the kinds.
+pub trait Object:
+    Clone
+    + Debug
+    + Send
+    + Serialize
+    + DeserializeOwned
+    + Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + 'static
+{
+}
+
+impl<K> Object for K where
+    K: Clone
+        + Debug
+        + Send
+        + Serialize
+        + DeserializeOwned
+        + Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + 'static
+{
+}
+
+/// The YAML of a MuxTunnel `t` whose port 8080 forwards to port 80 of the Service `web`. `mode` is
+/// the security mode of the carriers, `carrier` has their other fields, and `more` is additional
+/// YAML of the spec.
 #[must_use]
-pub fn to_web(carrier: &str, more: &str) -> String {
+pub fn to_web(mode: &str, carrier: &str, more: &str) -> String {
     format!(
         "
 apiVersion: muxtunnel.dev/v1alpha1
@@ -37,93 +65,130 @@ metadata: {{name: t}}
 spec:
   forwards:
   - name: web
-    listen: {{port: 8080, protocol: Tcp}}
-    target: {{service: {{name: web, port: 80}}}}
+    port: 8080
+    targets: [{{serviceRef: {{name: web}}, port: 80}}]
+  security: {{mode: {mode}}}
   carrier: {{{carrier}}}
   {more}
 "
     )
 }
 
-/// Sets [`DRAIN_SECONDS`] in each end of the tunnel that has no `drainSeconds`.
+/// Sets [`DRAIN_SECONDS`] in each end of the object that has no `drainSeconds`.
 fn drain_soon(object: &mut Value) {
-    let spec = &mut object["spec"];
-    let ends: &[&str] = match spec["side"].as_str() {
-        None | Some("Both") => &["entry", "exit"],
-        Some("Entry") => &["entry"],
-        Some("Exit") => &["exit"],
-        Some(_) => &[],
+    let connects = !object["spec"]["connect"].is_null();
+    let ends: &[&str] = match object["kind"].as_str() {
+        Some("MuxTunnel") if connects => &["entry"],
+        Some("MuxTunnel") => &["entry", "exit"],
+        Some("MuxExit") => &["gateway"],
+        _ => &[],
     };
     for end in ends {
-        let seconds = &mut spec[end]["drainSeconds"];
+        let seconds = &mut object["spec"][end]["drainSeconds"];
         if seconds.is_null() {
             *seconds = DRAIN_SECONDS.into();
         }
     }
 }
 
-/// Applies a MuxTunnel from YAML, with a short drain ([`DRAIN_SECONDS`]) if the YAML sets none.
+/// Applies an object from YAML, with a short drain ([`DRAIN_SECONDS`]) if the YAML sets none.
 ///
 /// # Errors
-/// If the YAML is not a MuxTunnel, or the API server refuses it.
-pub async fn apply(ns: &TestNamespace, yaml: &str) -> Result<MuxTunnel> {
+/// If the YAML is not an object of the kind, or the API server refuses it.
+pub async fn apply_of<K: Object>(ns: &TestNamespace, yaml: &str) -> Result<K> {
     let mut object: Value = serde_yaml::from_str(yaml).context("the test's YAML")?;
+    ensure!(object["kind"] == K::kind(&()).as_ref(), "{yaml}");
     drain_soon(&mut object);
     let name = object["metadata"]["name"].as_str().context("a name")?;
     let how = PatchParams::apply(MANAGER).force();
     Ok(ns
-        .api::<MuxTunnel>()
+        .api::<K>()
         .patch(name, &how, &Patch::Apply(&object))
         .await?)
 }
 
-/// Waits until the tunnel is Ready with its current spec.
+/// [`apply_of`] a MuxTunnel.
 ///
 /// # Errors
-/// If the tunnel does not become Ready in time.
-pub async fn ready(ns: &TestNamespace, name: &str) -> Result<MuxTunnel> {
-    let tunnels = ns.api::<MuxTunnel>();
-    wait::for_object(
-        &tunnels,
-        name,
-        "the tunnel is Ready",
-        READY_WITHIN,
-        |tunnel| is_true(tunnel, tunnel_condition::READY),
-    )
-    .await
+/// As [`apply_of`].
+pub async fn apply(ns: &TestNamespace, yaml: &str) -> Result<MuxTunnel> {
+    apply_of(ns, yaml).await
 }
 
-/// Applies a MuxTunnel and waits until it is Ready.
+/// Waits until the object is Ready with its current spec.
 ///
 /// # Errors
-/// As [`apply`] and [`ready`].
+/// If the object does not become Ready in time.
+pub async fn ready_of<K: Object>(ns: &TestNamespace, name: &str) -> Result<K> {
+    let what = "the object is Ready";
+    let is_ready = |object: &K| is_true(object, condition::READY);
+    wait::for_object(&ns.api::<K>(), name, what, READY_WITHIN, is_ready).await
+}
+
+/// [`ready_of`] a MuxTunnel.
+///
+/// # Errors
+/// As [`ready_of`].
+pub async fn ready(ns: &TestNamespace, name: &str) -> Result<MuxTunnel> {
+    ready_of(ns, name).await
+}
+
+/// Applies an object and waits until it is Ready.
+///
+/// # Errors
+/// As [`apply_of`] and [`ready_of`].
+pub async fn up_of<K: Object>(ns: &TestNamespace, yaml: &str) -> Result<K> {
+    let object: K = apply_of(ns, yaml).await?;
+    ready_of(ns, &object.name_any()).await
+}
+
+/// [`up_of`] a MuxTunnel.
+///
+/// # Errors
+/// As [`up_of`].
 pub async fn up(ns: &TestNamespace, yaml: &str) -> Result<MuxTunnel> {
-    let tunnel = apply(ns, yaml).await?;
-    ready(ns, &tunnel.name_any()).await
+    up_of(ns, yaml).await
 }
 
 /// The condition with the type `type_`, if it describes the current spec.
 #[must_use]
-pub fn condition<'a>(tunnel: &'a MuxTunnel, type_: &str) -> Option<&'a Condition> {
-    let status = tunnel.status.as_ref()?;
-    status.conditions.iter().find(|condition| {
-        condition.type_ == type_ && condition.observed_generation == tunnel.metadata.generation
+pub fn condition<K: Object>(object: &K, type_: &str) -> Option<Condition> {
+    let value = serde_json::to_value(object).ok()?;
+    let conditions = value.pointer("/status/conditions")?.clone();
+    let conditions: Vec<Condition> = serde_json::from_value(conditions).ok()?;
+    conditions.into_iter().find(|condition| {
+        condition.type_ == type_ && condition.observed_generation == object.meta().generation
     })
 }
 
 /// Whether the condition with the type `type_` is true for the current spec.
 #[must_use]
-pub fn is_true(tunnel: &MuxTunnel, type_: &str) -> bool {
-    condition(tunnel, type_).is_some_and(|condition| condition.status == "True")
+pub fn is_true<K: Object>(object: &K, type_: &str) -> bool {
+    condition(object, type_).is_some_and(|condition| condition.status == "True")
 }
 
-/// The pods of one side (`entry`, `exit`) of a tunnel.
+/// The selector of the pods of one end of an object: `entry`, `exit` or `rendezvous`.
+#[must_use]
+pub fn selector<K: Object>(name: &str, end: &str) -> String {
+    let kind = K::kind(&());
+    format!("muxtunnel.dev/kind={kind},muxtunnel.dev/name={name},app.kubernetes.io/component={end}")
+}
+
+/// The name of the children of an end of a MuxTunnel.
+#[must_use]
+pub fn child(tunnel: &str, end: &str) -> String {
+    match end {
+        "exit" => format!("{tunnel}-tunnel-exit"),
+        _ => format!("{tunnel}-{end}"),
+    }
+}
+
+/// The pods of one end of an object.
 ///
 /// # Errors
 /// If the pods cannot be listed, or no pod exists.
-pub async fn gateways(ns: &TestNamespace, tunnel: &str, side: &str) -> Result<Vec<Pod>> {
-    let selector =
-        format!("app.kubernetes.io/instance={tunnel},app.kubernetes.io/component={side}");
+pub async fn gateways_of<K: Object>(ns: &TestNamespace, name: &str, end: &str) -> Result<Vec<Pod>> {
+    let selector = selector::<K>(name, end);
     let pods = ns
         .api::<Pod>()
         .list(&ListParams::default().labels(&selector))
@@ -131,6 +196,14 @@ pub async fn gateways(ns: &TestNamespace, tunnel: &str, side: &str) -> Result<Ve
         .items;
     ensure!(!pods.is_empty(), "no pod has the labels {selector}");
     Ok(pods)
+}
+
+/// [`gateways_of`] a MuxTunnel.
+///
+/// # Errors
+/// As [`gateways_of`].
+pub async fn gateways(ns: &TestNamespace, tunnel: &str, end: &str) -> Result<Vec<Pod>> {
+    gateways_of::<MuxTunnel>(ns, tunnel, end).await
 }
 
 /// The status document of a gateway.
@@ -181,19 +254,28 @@ mod tests {
 
     #[test]
     fn ends_drain_soon_unless_the_test_sets_a_time() {
-        for (spec, expected) in [
-            (json!({}), [json!(10), json!(10)]),
+        for (kind, spec, expected) in [
+            ("MuxTunnel", json!({}), [json!(10), json!(10), Value::Null]),
             (
+                "MuxTunnel",
                 json!({"entry": {"drainSeconds": 25}, "exit": {"replicas": 2}}),
-                [json!(25), json!(10)],
+                [json!(25), json!(10), Value::Null],
             ),
-            (json!({"side": "Entry"}), [json!(10), Value::Null]),
-            (json!({"side": "Exit"}), [Value::Null, json!(10)]),
-            (json!({"side": "Rendezvous"}), [Value::Null, Value::Null]),
+            (
+                "MuxTunnel",
+                json!({"connect": []}),
+                [json!(10), Value::Null, Value::Null],
+            ),
+            ("MuxExit", json!({}), [Value::Null, Value::Null, json!(10)]),
+            (
+                "MuxRendezvous",
+                json!({}),
+                [Value::Null, Value::Null, Value::Null],
+            ),
         ] {
-            let mut object = json!({"spec": spec});
+            let mut object = json!({"kind": kind, "spec": spec});
             drain_soon(&mut object);
-            let found = ["entry", "exit"].map(|end| {
+            let found = ["entry", "exit", "gateway"].map(|end| {
                 let end = object["spec"].get(end);
                 end.map_or(Value::Null, |end| end["drainSeconds"].clone())
             });

@@ -12,6 +12,7 @@ mod exit_status;
 mod forwards;
 mod help;
 mod keygen;
+mod leaf;
 mod log_format;
 mod network;
 #[cfg(test)]
@@ -26,8 +27,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use muxtunnel_gateway_config::{
-    Cidr, Config, HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT, LISTEN_STDIO,
-    LIVENESS_SECONDS_DEFAULT, Leaf, Limits, ListenRule, Policy, Pool, Role, Rule, STREAMS_DEFAULT,
+    Cidr, Config, Connect, GatewayLimits, LISTEN_STDIO, LIVENESS_SECONDS_DEFAULT, ListenRule, Pool,
+    PublicKeys, Role, Rule, STREAMS_DEFAULT, Security, Transport,
 };
 
 use crate::base::log::Format;
@@ -36,6 +37,7 @@ use bounds::{CarrierLimit, DrainArgs, MemoryArgs};
 use choices::{CongestionControlArg, ProtocolArg, TransportArg};
 use config::{base, plain};
 use forwards::ForwardArgs;
+use leaf::{LeafArgs, members, registration, visited};
 use log_format::LogArgs;
 use network::{NetworkArgs, NetworkRules};
 use security::SecurityArgs;
@@ -121,32 +123,6 @@ pub enum Task {
     Tun(Tun),
 }
 
-/// Flags of a leaf gateway, which meets its peer at a rendezvous.
-#[derive(Debug, Args)]
-struct LeafArgs {
-    /// Meet the peer at this rendezvous.
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        requires = "name",
-        requires = "secret_file"
-    )]
-    rendezvous: Option<String>,
-    /// The name of the exit at the rendezvous.
-    #[arg(long, requires = "rendezvous")]
-    name: Option<String>,
-    /// The file with the secret of the name for this role: at least 16 bytes.
-    #[arg(long, value_name = "FILE", requires = "rendezvous")]
-    secret_file: Option<String>,
-}
-
-impl LeafArgs {
-    fn leaf(&self) -> Option<Leaf> {
-        let (name, secret_file) = (self.name.clone()?, self.secret_file.clone()?);
-        Some(Leaf { name, secret_file })
-    }
-}
-
 #[derive(Debug, Args)]
 struct RendezvousArgs {
     /// Listen for entries and exits on this address.
@@ -157,10 +133,18 @@ struct RendezvousArgs {
     /// gateway reads no header from other addresses.
     #[arg(long, value_name = "CIDR")]
     trusted_proxy: Vec<Cidr>,
-    /// The file with the secrets of all names: one line NAME EXIT-SECRET ENTRY-SECRET for each
-    /// name.
+    /// The private key of the rendezvous, as `muxgate keygen` writes it. Repeatable once, the newest
+    /// key last, while the members change to the newer key.
+    #[arg(long = "key", value_name = "FILE", required = true)]
+    keys: Vec<PathBuf>,
+    /// The public key of a gateway that may meet others here: mtx1... of an exit, mte1... of an entry
+    /// (repeatable).
+    #[arg(long, value_name = "KEY", required_unless_present = "members")]
+    member: Vec<String>,
+    /// A file with further members, one line `[expirationTime="TIME"] KEY [NAME]` for each key. If the
+    /// file changes, the registrations of the exits that it no longer has end.
     #[arg(long, value_name = "FILE")]
-    secrets: String,
+    members: Option<PathBuf>,
     /// Serve /healthz, /readyz, /metrics and /status on this address.
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<String>,
@@ -184,11 +168,12 @@ struct RendezvousArgs {
 #[derive(Debug, Args)]
 struct Common {
     /// Mux protocol. Both ends must have the same protocol.
-    #[arg(long, value_enum, default_value = "native")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "Native")]
     protocol: ProtocolArg,
-    /// Transport of the carriers. Both ends must have the same transport.
-    #[arg(long, value_enum, default_value = "tcp")]
-    transport: TransportArg,
+    /// Transport of the carriers. Both ends must have the same transport. [default: WebSocket with a
+    /// ws:// or wss:// address, otherwise TCP]
+    #[arg(long, value_enum, ignore_case = true)]
+    transport: Option<TransportArg>,
     #[command(flatten)]
     security: SecurityArgs,
     /// Serve /healthz, /readyz, /metrics and /status on this address.
@@ -201,7 +186,7 @@ struct Common {
     #[command(flatten)]
     network: NetworkArgs,
     /// Congestion control of the carriers.
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "Auto")]
     congestion_control: CongestionControlArg,
     /// Probe a carrier after this number of seconds without a byte of the peer, 5..=300. Devices on
     /// the path then do not cut a silent carrier, and a peer that has vanished is noticed.
@@ -217,18 +202,19 @@ struct Common {
     /// --connect-command and --stdio: one].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
-    /// Reset a stream after this number of seconds without a byte in either direction; 0: never.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    idle_timeout: u32,
+    /// Reset a stream after this number of seconds without a byte in either direction; 0: never
+    /// [default: 0].
+    #[arg(long, value_name = "SECONDS")]
+    idle_timeout: Option<u32>,
     /// Reset a stream with one closed direction after this number of seconds without a byte; 0:
-    /// never.
-    #[arg(long, value_name = "SECONDS", default_value_t = HALF_OPEN_SECONDS_DEFAULT)]
-    half_open_timeout: u32,
+    /// never [default: 3600].
+    #[arg(long, value_name = "SECONDS")]
+    half_open_timeout: Option<u32>,
     /// Probe a client or target over TCP after this number of seconds of silence, 0..=7200, and
-    /// reset its stream if it does not answer in as much time again; 0: never.
-    #[arg(long, value_name = "SECONDS", default_value_t = KEEPALIVE_SECONDS_DEFAULT)]
-    keepalive: u32,
-    /// With protocol native: end each stream when its carrier ends, and retain no sent payload. If
+    /// reset its stream if it does not answer in as much time again; 0: never [default: 60].
+    #[arg(long, value_name = "SECONDS")]
+    keepalive: Option<u32>,
+    /// With protocol Native: end each stream when its carrier ends, and retain no sent payload. If
     /// one end has this flag, the flag applies to both ends.
     #[arg(long)]
     no_resume: bool,
@@ -251,7 +237,7 @@ struct Common {
 struct ExitArgs {
     #[command(flatten)]
     common: Common,
-    /// Accept carriers on ADDR:PORT, ws://ADDR:PORT/PATH for WebSocket (wss:// with mtls or tls),
+    /// Accept carriers on ADDR:PORT, ws://ADDR:PORT/PATH for WebSocket (wss:// with certificates or tls),
     /// or unix:/PATH.
     #[arg(
         long,
@@ -302,16 +288,19 @@ struct ExitArgs {
 struct EntryArgs {
     #[command(flatten)]
     common: Common,
-    /// The exit's carrier address, or the addresses of several exits, separated by commas. A name
-    /// may resolve to several exits. ws://HOST:PORT/PATH selects WebSocket. wss:// selects
-    /// WebSocket with mtls or tls. unix:/PATH is a Unix socket.
+    /// The exit's carrier address (repeatable). A name may resolve to several exits. The entry uses
+    /// the exits of the lowest order that answers [default: order=0], and exits of the same order
+    /// share the streams. peer= is an identity of this exit, in place of --peer. ws://HOST:PORT/PATH
+    /// selects WebSocket. wss:// selects WebSocket with certificates or tls. With keys or none,
+    /// wss:// adds TLS to the proxy in front of the exit, verified by the system's certificates.
+    /// unix:/PATH is a Unix socket.
     #[arg(
         long,
-        value_name = "[ws://]HOST:PORT[/PATH]|unix:/PATH",
+        value_name = "[ws://]HOST:PORT[/PATH]|unix:/PATH[,order=N][,name=NAME][,peer=KEY|NAME]",
         required_unless_present_any = ["rendezvous", "connect_command"],
         conflicts_with = "rendezvous"
     )]
-    connect: Option<String>,
+    connect: Vec<String>,
     /// Start this command for each carrier, and use its standard input and output. Spaces separate
     /// words, and quotes work as in a shell, but no shell runs.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["connect", "rendezvous", "proxy"], value_parser = parse_command)]
@@ -324,8 +313,8 @@ struct EntryArgs {
     /// and later accept up to 65535.
     #[arg(long, value_name = "BYTES")]
     packet_bytes: Option<u16>,
-    /// Carriers of each session, 1 to 16; with protocol jmux only 1 [default: 1..4, but 1 with
-    /// --transport kcp or auto, with --connect-command, and with protocol native and --no-resume].
+    /// Carriers of each session, 1 to 16; with protocol JMUX only 1 [default: 1..4, but 1 with
+    /// --transport KCP or Auto, with --connect-command, and with protocol Native and --no-resume].
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_pool)]
     carriers: Option<Pool>,
 }
@@ -368,6 +357,7 @@ impl Cli {
             Command::Tun(tun) => return Ok(Task::Tun(tun)),
             Command::Run { config, .. } => Source::File(config),
             Command::Exit(args) => {
+                let typed = args.common.transport;
                 let base = base(Role::Exit, args.common, args.network_rules, args.stdio)?;
                 let (listen, mut web_socket) = address::parse_option(args.listen, &base.security)?;
                 match &mut web_socket {
@@ -381,36 +371,47 @@ impl Cli {
                 Source::Flags(Box::new(Config {
                     listen,
                     trusted_proxies: args.trusted_proxy,
+                    transport: transport(typed, web_socket.is_some()),
                     web_socket,
-                    rendezvous: args.leaf.leaf(),
-                    connect: args.leaf.rendezvous,
+                    rendezvous: args.leaf.place()?.map(registration).into_iter().collect(),
                     allow: args.allow,
-                    policy: Policy {
-                        deny: args.deny,
-                        nat64_prefixes: args.nat64_prefix,
-                        ..Policy::default()
-                    },
+                    deny: args.deny,
+                    nat64_prefixes: args.nat64_prefix,
                     allow_listen: args.allow_listen,
                     limits: args.carriers.within(base.limits),
                     ..base
                 }))
             }
-            Command::Entry(args) => {
-                let forwards = args.forwards.forwards();
+            Command::Entry(mut args) => {
+                let listeners = args.forwards.listeners();
+                let peers = args.common.security.take_peers();
                 let command = args.connect_command.map(|words| words.0);
                 let rules = NetworkRules::default();
+                let typed = args.common.transport;
                 let base = base(Role::Entry, args.common, rules, command.is_some())?;
-                if forwards.is_empty() && base.network.is_none() {
+                if listeners.is_empty() && base.network.is_none() {
                     return Err(NOTHING_ENTERS.to_owned());
                 }
-                let (connect, web_socket) = address::parse_option(args.connect, &base.security)?;
+                let (mut connect, web_socket) =
+                    address::exits(&args.connect, &peers, &base.security)?;
+                let command = command.map(|command| Connect {
+                    name: "exit".to_owned(),
+                    command,
+                    ..Connect::default()
+                });
+                let visited = args.leaf.place()?.map(visited);
+                if let Some(mut exit) = command.or(visited) {
+                    address::identify(&mut exit, &peers, &base.security)?;
+                    connect.push(exit);
+                }
                 Source::Flags(Box::new(Config {
-                    forwards,
+                    forwards: listeners.forwards,
+                    reverse_forwards: listeners.reverse_forwards,
+                    proxies: listeners.proxies,
                     packet_bytes: args.packet_bytes,
                     pool: args.carriers,
-                    rendezvous: args.leaf.leaf(),
-                    connect: connect.or(args.leaf.rendezvous),
-                    connect_command: command.unwrap_or_default(),
+                    connect,
+                    transport: transport(typed, web_socket.is_some()),
                     web_socket,
                     ..base
                 }))
@@ -418,15 +419,30 @@ impl Cli {
             Command::Rendezvous(args) => Source::Flags(Box::new(Config {
                 listen: Some(args.listen),
                 trusted_proxies: args.trusted_proxy,
-                secrets_file: Some(args.secrets),
+                security: Security::PublicKeys(PublicKeys {
+                    private_key_files: args.keys,
+                    peers: Vec::new(),
+                    peers_file: args.members,
+                    places: Vec::new(),
+                }),
+                members: members(&args.member)?,
                 admin: args.admin,
                 admin_hosts: args.admin_host,
                 workers: args.workers,
-                limits: args.carriers.within(Limits::default()),
+                limits: args.carriers.within(GatewayLimits::default()),
                 drain: args.drain.drain(),
                 ..plain(Role::Rendezvous)
             })),
         }))
+    }
+}
+
+/// The transport of the flag `typed`. `upgrades`: whether the address is that of a WebSocket.
+fn transport(typed: Option<TransportArg>, upgrades: bool) -> Transport {
+    match typed {
+        Some(typed) => typed.into(),
+        None if upgrades => Transport::WebSocket,
+        None => Transport::default(),
     }
 }
 
@@ -455,7 +471,10 @@ fn parse_command(text: &str) -> Result<Words, String> {
 fn parse_pool(text: &str) -> Result<Pool, String> {
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     match (min.parse(), max.parse()) {
-        (Ok(min), Ok(max)) => Ok(Pool { min, max }),
+        (Ok(min), Ok(max)) => Ok(Pool {
+            min,
+            max: Some(max),
+        }),
         _ => Err("expected a number or MIN..MAX, such as 4 or 1..4".to_owned()),
     }
 }

@@ -11,3 +11,7 @@ pub(crate) mod policy;
 pub(crate) mod protected_addresses;
 pub(crate) mod race;
 pub(crate) mod shared_ports;
+
+#[cfg(test)]
+#[path = "../tests/common/rules.rs"]
+mod rules;

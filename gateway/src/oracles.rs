@@ -5,7 +5,7 @@
 //! `gateway/fuzz/corpus/`, in one folder per function, and the tests here replay them. This module
 //! is not part of the muxgate binary.
 
-use muxtunnel_proto::rendezvous::{WORD_BYTES_MAX, decode, encode};
+use muxtunnel_proto::rendezvous::{WORD_BYTES_MAX, decode, encode, opening, ticket_in};
 
 use crate::ingress::listener::oracle;
 use crate::io::ssh::oracle as ssh;
@@ -47,8 +47,13 @@ pub fn named(name: &str) -> Oracle {
 }
 
 /// Checks that a decoded message encodes to the bytes from which it was decoded, requires all of
-/// these bytes, and is within the size limit.
+/// these bytes, and is within the size limit. Checks the same of an opening.
 fn rendezvous(input: &[u8]) {
+    if let Some(first) = input.first_chunk()
+        && let Some(ticket) = ticket_in(first)
+    {
+        assert_eq!(opening(&ticket), *first);
+    }
     let Ok(Some((word, consumed))) = decode(input) else {
         return;
     };

@@ -33,7 +33,7 @@ use crate::net::bind::{ListenError, check_free, listen_alone};
 use crate::net::egress::Egress;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::roles::network::Queues;
-use crate::roles::rendezvous::RendezvousRole;
+use crate::roles::rendezvous::Meeting;
 use crate::roles::worker::{Phase, Worker};
 use control::Control;
 
@@ -109,21 +109,12 @@ pub fn run(source: &Source) -> Result<(), Failure> {
     }
     let unusable = |error: Unusable| Failure::Config(error.into());
     let credentials =
-        Loaded::of(config.security.clone(), config.role, FileUse::Credentials).map_err(unusable)?;
+        Loaded::of(config.trusted(), config.role, FileUse::Credentials).map_err(unusable)?;
     let ssh = config.ssh.as_ref().map(|ssh| Security::Ssh(ssh.keys()));
     let ssh = ssh.map(|security| Loaded::of(security, config.role, FileUse::Ssh));
     let ssh = ssh.transpose().map_err(unusable)?;
-    let rendezvous_role =
-        RendezvousRole::of(&config).map_err(|error| Failure::Config(error.into()))?;
     let egress = Egress::of(&config).map_err(Failure::Config)?;
-    serve(
-        source,
-        config,
-        &text,
-        (credentials, ssh),
-        (rendezvous_role, egress),
-    )
-    .map_err(Failure::Runtime)
+    serve(source, config, &text, (credentials, ssh), egress).map_err(Failure::Runtime)
 }
 
 fn serve(
@@ -131,12 +122,13 @@ fn serve(
     config: Config,
     text: &str,
     (loaded, ssh): (Loaded, Option<Loaded>),
-    (rendezvous_role, egress): (RendezvousRole, Egress),
+    egress: Egress,
 ) -> anyhow::Result<()> {
     let workers = workers::count(&config);
     let sized = sized(&config, workers);
     let gateway = sized.gateway()?;
-    let telemetry = telemetry(&sized, text, workers, &rendezvous_role);
+    let meeting = (config.role == Role::Rendezvous).then(Meeting::new);
+    let telemetry = telemetry(&sized, text, workers, meeting.as_ref());
     telemetry.set_shown(loaded.credentials.shown());
     let (reloadable_sender, reloadable) = watch::channel(Arc::new(config.reloadable()));
     let (credentials_sender, credentials) = watch::channel(Arc::new(loaded.credentials));
@@ -163,7 +155,6 @@ fn serve(
         credentials: credentials_sender,
         credential_files: loaded.files,
         ssh,
-        rendezvous_role: rendezvous_role.clone(),
         telemetry: Arc::clone(&telemetry),
     };
     std::thread::Builder::new()
@@ -180,7 +171,7 @@ fn serve(
         telemetry,
         protected: Arc::new(ProtectedAddresses::of_process(&config)),
         shared_ports: Arc::default(),
-        rendezvous_role,
+        meeting,
         egress,
         unix_listeners: Arc::default(),
         kcp_peers: KcpPeers::of(&config),
@@ -206,22 +197,20 @@ fn telemetry(
     config: &Config,
     text: &str,
     workers: usize,
-    rendezvous_role: &RendezvousRole,
+    meeting: Option<&Arc<Meeting>>,
 ) -> Arc<Telemetry> {
-    let Some(meeting) = rendezvous_role.meeting() else {
+    let Some(meeting) = meeting else {
         return Telemetry::new(config, text, workers, None);
     };
-    let limiter = meeting.limiter();
-    let telemetry = Telemetry::new(config, text, workers, Some(meeting));
-    telemetry.add_limiter(&limiter);
+    let telemetry = Telemetry::new(config, text, workers, Some(Arc::clone(meeting) as Arc<_>));
+    telemetry.add_limiter(&meeting.limiter());
     telemetry
 }
 
 /// Checks that no other process uses a port that the workers will share.
 fn check_ports(config: &Config) -> Result<(), ListenError> {
-    let here = |forward: &&config::Forward| forward.direction == config::Direction::EntryToExit;
-    let forwards = config.forwards.iter().filter(here);
-    let ports = forwards.map(|forward| &forward.listen);
+    let forwards = config.forwards.iter().map(|forward| &forward.listen);
+    let ports = forwards.chain(config.proxies.iter().map(|proxy| &proxy.listen));
     // Unix sockets need no check: all workers use one socket, which no other process can share.
     let ports = ports.filter(|address| !address.starts_with(UNIX_PREFIX));
     // The UDP port of QUIC or HTTP/3 needs no check here: `datagram_sockets` checks it.
@@ -231,7 +220,7 @@ fn check_ports(config: &Config) -> Result<(), ListenError> {
         KcpListener::check_free(address).map_err(|error| ListenError::new(address, error))
     };
     let mut carriers = carriers.map(|address| match config.transport {
-        config::Transport::Tcp => check_free(address),
+        config::Transport::Tcp | config::Transport::WebSocket => check_free(address),
         config::Transport::Kcp => check_kcp(address),
         config::Transport::Auto => check_free(address).and_then(|()| check_kcp(address)),
     });

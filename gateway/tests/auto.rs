@@ -34,7 +34,7 @@ const WEB_SOCKET: &str = "webSocket: {path: /carrier}\n";
 fn exit(security: &str, carrier: SocketAddr, allow: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\ntransport: Auto\n{WEB_SOCKET}security: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\n\
-         allow: ['{allow}']\n"
+         allow: [{allow_rule}]\n", allow_rule = common::rule(allow)
     ))
     .until_ready()
 }
@@ -43,8 +43,8 @@ fn exit(security: &str, carrier: SocketAddr, allow: SocketAddr) -> Gate {
 fn entry(how: &str, security: &str, connect: SocketAddr, to: SocketAddr) -> (Gate, SocketAddr) {
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let gate = Gate::with_file(&format!(
-        "role: Entry\n{how}security: {security}\nconnect: '{connect}'\nadmin: ADMIN\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+        "role: Entry\n{how}security: {security}\nconnect:\n- name: far\n  address: '{connect}'\nadmin: ADMIN\nforwards:\n\
+         - {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         to.port()
     ));
     (gate.until_ready(), forward)
@@ -71,11 +71,11 @@ fn one_port_of_an_exit_takes_carriers_of_every_transport() {
         let (listener, address) = target();
         let carrier = carrier_address();
         let exit = exit(&ends.exit, carrier, address);
-        let web_socket = format!("transport: Tcp\n{WEB_SOCKET}");
+        let web_socket = format!("transport: WebSocket\n{WEB_SOCKET}");
         let auto = format!("transport: Auto\n{WEB_SOCKET}");
         for (how, expected) in [
-            ("transport: Tcp\n", "TCP"),
-            ("transport: Kcp\n", "KCP"),
+            ("transport: TCP\n", "TCP"),
+            ("transport: KCP\n", "KCP"),
             (&web_socket, "WebSocket"),
             (&auto, "TCP, or KCP if it connects first on a busy machine"),
         ] {

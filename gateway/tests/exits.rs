@@ -8,7 +8,13 @@
     reason = "a test"
 )]
 
+#[path = "common/authority.rs"]
+mod authority;
 mod common;
+#[path = "common/ends.rs"]
+mod ends;
+#[path = "exits/orders.rs"]
+mod orders;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,7 +32,8 @@ fn exit(carrier: SocketAddr, target: SocketAddr) -> Gate {
 fn exit_with(lines: &str, carrier: SocketAddr, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
-         {lines}workers: 1\nallow: ['{target}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 20}}\n"
+         {lines}workers: 1\nallow: [{target_rule}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 20}}\n",
+        target_rule = common::rule(target)
     ))
 }
 
@@ -37,11 +44,21 @@ fn entry(connect: &str, forward: SocketAddr, target: SocketAddr) -> Gate {
 /// Starts an entry like [`entry`], with more YAML lines.
 fn entry_with(lines: &str, connect: &str, forward: SocketAddr, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
-        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect: '{connect}'\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\n{connect}admin: ADMIN\n\
          {lines}workers: 1\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         target.port()
     ))
+}
+
+/// The exits `a`, `b`, ... of an entry, each with its order.
+fn exits(exits: &[(&dyn std::fmt::Display, u8)]) -> String {
+    let names = ('a'..).map(String::from);
+    let exit = |(name, (address, order)): (String, &(&dyn std::fmt::Display, u8))| {
+        format!("- {{name: {name}, order: {order}, address: '{address}'}}\n")
+    };
+    let exits: String = names.zip(exits).map(exit).collect();
+    format!("connect:\n{exits}")
 }
 
 fn local(port: u16) -> SocketAddr {
@@ -87,7 +104,7 @@ fn streams_spread_over_exits_and_those_of_a_lost_one_alone_end() {
     let addresses = [local(free_port()), local(free_port())];
     let [one, other] = addresses.map(|carrier| exit(carrier, target).until_ready());
     let forward = local(free_port());
-    let connect = format!("{},{}", addresses[0], addresses[1]);
+    let connect = exits(&[(&addresses[0], 0), (&addresses[1], 0)]);
     let entry = entry(&connect, forward, target).until_ready();
     until("there is a session with each exit", || {
         carriers(&entry) == 2
@@ -126,7 +143,7 @@ fn streams_that_a_full_exit_does_not_take_go_to_another_one() {
     let full = exit_with("limits: {streams: 1}\n", addresses[0], target).until_ready();
     let other = exit(addresses[1], target).until_ready();
     let forward = local(free_port());
-    let connect = format!("{},{}", addresses[0], addresses[1]);
+    let connect = exits(&[(&addresses[0], 0), (&addresses[1], 0)]);
     let entry = entry(&connect, forward, target).until_ready();
     until("there is a session with each exit", || {
         carriers(&entry) == 2
@@ -141,7 +158,7 @@ fn an_exit_that_comes_later_is_taken_up_and_one_that_is_not_there_costs_nothing(
     let (listener, target) = target();
     let addresses = [local(free_port()), local(free_port())];
     let forward = local(free_port());
-    let connect = format!("{},{}", addresses[0], addresses[1]);
+    let connect = exits(&[(&addresses[0], 0), (&addresses[1], 0)]);
     let one = exit(addresses[0], target).until_ready();
     let entry = entry(&connect, forward, target).until_ready();
     let mut first = Stream::open(forward, &listener);
@@ -161,7 +178,7 @@ fn connections_that_come_while_there_is_no_exit_wait_for_one() {
     let (listener, target) = target();
     let carrier = local(free_port());
     let forward = local(free_port());
-    let entry = entry(&carrier.to_string(), forward, target);
+    let entry = entry(&exits(&[(&carrier, 0)]), forward, target);
     until("the entry logs that it has no carrier", || {
         entry.log().contains("No carrier")
     });
@@ -189,7 +206,7 @@ fn an_entry_that_is_shut_down_serves_those_who_wait_in_its_backlog() {
     let (listener, target) = target();
     let (carrier, forward) = (local(free_port()), local(free_port()));
     let drain = "drain: {acceptSeconds: 0, deadlineSeconds: 50}\n";
-    let entry = entry_with(drain, &carrier.to_string(), forward, target);
+    let entry = entry_with(drain, &exits(&[(&carrier, 0)]), forward, target);
     until("the entry logs that it has no carrier", || {
         entry.log().contains("No carrier")
     });
@@ -221,54 +238,6 @@ fn an_entry_that_is_shut_down_serves_those_who_wait_in_its_backlog() {
     assert!(entry.wait().success());
 }
 
-#[test]
-fn the_fallback_leads_to_an_exit_where_the_names_do_not() {
-    let (listener, target) = target();
-    let (carrier, forward) = (local(free_port()), local(free_port()));
-    let exit = exit(carrier, target).until_ready();
-    // The first name has no address (RFC 6761 section 6.4). No process listens at the second
-    // address.
-    for connect in ["exit.invalid:64000".to_owned(), local(1).to_string()] {
-        let fallback = format!("connectFallback: '{carrier}'\n");
-        let entry = entry_with(&fallback, &connect, forward, target).until_ready();
-        Stream::open(forward, &listener);
-        until("the entry logs that it dials the fallback", || {
-            entry.log().contains("dialling the fallback")
-        });
-        assert_eq!(carriers(&exit), 1);
-        drop(entry);
-        until("the exit has no carrier", || carriers(&exit) == 0);
-    }
-}
-
-#[test]
-fn an_entry_leaves_the_fallback_once_the_names_lead_to_exits_and_no_stream_is_lost() {
-    let (listener, target) = target();
-    let [first, second, fallback, forward] = [(); 4].map(|()| local(free_port()));
-    let at_fallback = exit(fallback, target).until_ready();
-    let configured = format!("connectFallback: '{fallback}'\n");
-    let names = format!("{first},{second}");
-    let entry = entry_with(&configured, &names, forward, target).until_ready();
-    let mut before = Stream::open(forward, &listener);
-    let named = [first, second].map(|carrier| exit(carrier, target).until_ready());
-    until("there is a session with each exit of the names", || {
-        named.iter().all(|exit| carriers(exit) == 1)
-    });
-    before.exchange();
-    let after = Stream::open(forward, &listener);
-    assert_eq!(
-        open_streams(&at_fallback),
-        1,
-        "new streams go to the exits of the names"
-    );
-    drop(before);
-    until("the fallback exit has no carriers", || {
-        carriers(&at_fallback) == 0
-    });
-    assert_eq!(carriers(&entry), 2);
-    drop(after);
-}
-
 /// An entry with two exits. The test itself acts as the first exit.
 struct Leaving {
     carrier: Carrier,
@@ -292,7 +261,7 @@ impl Leaving {
         let second = local(free_port());
         let staying = exit(second, target).until_ready();
         let forward = local(free_port());
-        let entry = lead(&format!("{first},{second}"), forward, target);
+        let entry = lead(&exits(&[(&first, 0), (&second, 0)]), forward, target);
         let mut carrier = Carrier::new(accept(&leaving));
         assert!(matches!(carrier.next(), Frame::Hello(_)));
         carrier.send(&hello_ack());
@@ -363,8 +332,8 @@ fn a_client_that_sends_nothing_and_one_that_has_ended_are_taken_by_another_exit(
 fn a_socks_client_whose_open_goes_to_another_exit_is_answered_once_by_that_one() {
     let mut leaving = Leaving::to(|connect, forward, _| {
         Gate::with_file(&format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: '{connect}'\nadmin: ADMIN\n\
-             forwards:\n- {{name: a, listen: '{forward}', protocol: Socks5}}\n"
+            "role: Entry\nsecurity: {{mode: None}}\n{connect}admin: ADMIN\n\
+             proxies:\n- {{name: a, listen: '{forward}', protocol: SOCKS5}}\n"
         ))
     });
     let target = leaving.listener.local_addr().unwrap().port().to_be_bytes();
@@ -424,8 +393,10 @@ impl Vanishing {
         let exits = addresses.each_ref().map(|address| {
             Gate::with_file(&format!(
                 "role: Exit\nsecurity: {{mode: None}}\nlisten: {address}:{carrier}\nadmin: ADMIN\n\
-                 allow: ['{target}', '{unanswering}']\n\
-                 drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n"
+                 allow: [{target_rule}, {unanswering_rule}]\n\
+                 drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n",
+                target_rule = common::rule(target),
+                unanswering_rule = common::rule(unanswering)
             ))
         });
         namespace.set_hosts(&names(&addresses));

@@ -124,16 +124,17 @@ fn addresses_of_ipv4_stay_what_they_are_on_sockets_of_both_families() {
     let (listener, target) = target();
     let (carrier, forward, reverse) = (free_port(), free_port(), free_port());
     let exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nlisten: '[::]:{carrier}'\nadmin: ADMIN\nallow: ['{target}']\n\
-         allowListen: ['127.0.0.1:{reverse}']\n"
+        "role: Exit\nsecurity: {{mode: None}}\nlisten: '[::]:{carrier}'\nadmin: ADMIN\nallow: [{target_rule}]\n\
+         allowListen: ['127.0.0.1:{reverse}']\n", target_rule = common::rule(target)
     ))
     .until_ready();
     // The decision about an address is independent of its notation.
     let entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          forwards:\n\
-         - {{name: web, listen: '[::]:{forward}', target: {{host: 127.0.0.1, port: {port}}}, proxyProtocol: {{send: true}}}}\n\
-         - {{name: back, direction: ExitToEntry, listen: '[::ffff:127.0.0.1]:{reverse}', target: {{host: 127.0.0.1, port: {port}}}}}\n",
+         - {{name: web, listen: '[::]:{forward}', targets: [{{host: 127.0.0.1, port: {port}}}], proxyProtocol: {{send: V2}}}}\n\
+         reverseForwards:\n\
+         - {{name: back, listen: '[::ffff:127.0.0.1]:{reverse}', targets: [{{host: 127.0.0.1, port: {port}}}]}}\n",
         port = target.port()
     ))
     .until_ready();

@@ -52,7 +52,8 @@ impl Load {
         let (carrier, forward) = (free_port(), free_port());
         let both = format!("protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\n");
         let exit = Gate::with_file(&format!(
-            "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: ['{target}']\n"
+            "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n",
+            target_rule = common::rule(target)
         ));
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, carrier));
         let path = match protocol {
@@ -67,11 +68,11 @@ impl Load {
             .map(|(name, (listen, port))| {
                 format!(
                     "- {{name: {name}, listen: '127.0.0.1:{listen}', \
-                 target: {{host: 127.0.0.1, port: {port}}}}}\n"
+                 targets: [{{host: 127.0.0.1, port: {port}}}]}}\n"
                 )
             });
         let entry = Gate::with_file(&format!(
-            "role: Entry\n{both}connect: {}\npool: {{min: 1, max: 1}}\nforwards:\n{}",
+            "role: Entry\n{both}connect:\n- name: far\n  address: {}\npool: {{min: 1, max: 1}}\nforwards:\n{}",
             path.address,
             forwards.collect::<String>()
         ));
@@ -349,7 +350,7 @@ macro_rules! with_each_protocol {
 
 with_each_protocol! {
     native: "Native", 600;
-    jmux: "Jmux", 600;
+    jmux: "JMUX", 600;
     kcp: OVER_KCP, 300;
     http2: "HTTP2", 2000;
     quic: "QUIC", 300;
@@ -390,7 +391,10 @@ fn opens_before_the_limit_is_known_cost_no_accepted_stream() {
     const LIMIT: u32 = 8;
     let (listener, target) = target();
     for opens in [100, 1000] {
-        let limits = format!("limits: {{streams: {LIMIT}}}\nallow: ['{target}']");
+        let limits = format!(
+            "limits: {{streams: {LIMIT}}}\nallow: [{target_rule}]",
+            target_rule = common::rule(target)
+        );
         let (_exit, carrier) = http2_exit(&limits);
         let mut peer = Peer::new(carrier);
         let streams: Vec<_> = (0..opens).map(|index| 2 * index + 1).collect();
@@ -440,8 +444,9 @@ fn small_frames_to_stalled_targets_cost_no_other_stream() {
     let (listener, target) = target();
     let (full, _waiting) = full_target();
     let limits = format!(
-        "memory: {{receive: 32Mi}}\nlimits: {{streams: 64}}\nallow: ['{target}', '{}']",
-        full.local_addr().unwrap()
+        "memory: {{receive: 32Mi}}\nlimits: {{streams: 64}}\nallow: [{}, {}]",
+        common::rule(target),
+        common::rule(full.local_addr().unwrap())
     );
     let (exit, carrier) = http2_exit(&limits);
     let mut peer = Peer::greeted(carrier);
@@ -469,7 +474,10 @@ fn small_frames_to_stalled_targets_cost_no_other_stream() {
 #[test]
 fn empty_frames_over_a_long_life_cost_no_stream() {
     let (listener, target) = target();
-    let (_exit, carrier) = http2_exit(&format!("allow: ['{target}']"));
+    let (_exit, carrier) = http2_exit(&format!(
+        "allow: [{target_rule}]",
+        target_rule = common::rule(target)
+    ));
     let mut peer = Peer::greeted(carrier);
     let server = open(&mut peer, 1, &listener);
     for round in 0..40 {

@@ -28,8 +28,9 @@ const RECEIVE: usize = 16 << 20;
 fn exit(carrier: u16, allow: &str) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\n\
-         admin: ADMIN\nworkers: 1\nallow: [\"{allow}\"]\nmemory: {{receive: 16Mi}}\n\
-         limits: {{streams: 64}}\n"
+         admin: ADMIN\nworkers: 1\nallow: [{allow_rule}]\nmemory: {{receive: 16Mi}}\n\
+         limits: {{streams: 64}}\n",
+        allow_rule = common::rule(allow)
     ))
     .until_ready()
 }
@@ -194,7 +195,7 @@ fn what_is_not_the_protocol_is_told_from_a_version_that_nobody_has() {
     let mut other = Peer::connect(carrier);
     other.tcp.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert!(matches!(end_of(&other.tcp), Ok(0) | Err(_)));
-    exit.line(&["does the peer use the native protocol?", "--protocol jmux"]);
+    exit.line(&["do both ends speak the native protocol?", "--protocol JMUX"]);
     let mut newer = Peer::connect(carrier);
     newer.send(&Frame::Hello(hello(7)));
     newer.assert_closed(SessionCode::VersionUnsupported);
@@ -275,8 +276,8 @@ fn silent_connections_to_a_jmux_exit_go_once_places_run_out_and_never_before() {
     let (listener, target) = target();
     let carrier = free_port();
     let exit = Gate::with_file(&format!(
-        "role: Exit\nprotocol: Jmux\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         workers: 2\nallow: ['{target}']\nlimits: {{carriers: {CARRIERS_MAX}}}\n"
+        "role: Exit\nprotocol: JMUX\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         workers: 2\nallow: [{target_rule}]\nlimits: {{carriers: {CARRIERS_MAX}}}\n", target_rule = common::rule(target)
     ))
     .until_ready();
     let address = ([127, 0, 0, 1], carrier).into();
@@ -294,7 +295,7 @@ fn silent_connections_to_a_jmux_exit_go_once_places_run_out_and_never_before() {
     // A silent connection may be an idle jetsocat, so it may stay open while permits are free.
     assert_eq!(evicted(), 0);
     let forward = free_port();
-    let _entry = Gate::entry("Jmux", carrier, &[(forward, target)]).until_ready();
+    let _entry = Gate::entry("JMUX", carrier, &[(forward, target)]).until_ready();
     until("one silent connection has been evicted", || evicted() == 1);
     let client = connect(([127, 0, 0, 1], forward).into());
     let accepted = accept(&listener);

@@ -55,10 +55,10 @@ fn entry_text(
     more: &str,
 ) -> String {
     format!(
-        "role: Entry\nprotocol: HTTP2\nsecurity: {security}\nconnect: {carrier}\nadmin: ADMIN\n{more}\
-         drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
-         - {{name: back, direction: ExitToEntry, listen: '127.0.0.1:{port}', \
-         target: {{host: 127.0.0.1, port: {}}}}}\n",
+        "role: Entry\nprotocol: HTTP2\nsecurity: {security}\nconnect:\n- name: far\n  address: {carrier}\nadmin: ADMIN\n{more}\
+         drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nreverseForwards:\n\
+         - {{name: back, listen: '127.0.0.1:{port}', \
+         targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         target.port()
     )
 }

@@ -50,8 +50,8 @@ fn entry_of_aioquic(
     let forward = aioquic::loopback();
     let gate = Gate::with_file(&format!(
         "role: Entry\nprotocol: HTTP3\nsecurity: {{mode: ServerTls, ca: '{}', serverName: {EXIT}}}\n\
-         connect: '{}'\nadmin: ADMIN\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
+         connect:\n- name: far\n  address: '{}'\nadmin: ADMIN\nforwards:\n\
+         - {{name: a, listen: '{forward}', targets: [{{host: {}, port: {}}}]}}\n",
         tls.entry.ca.display(),
         aioquic.address,
         target.ip(),

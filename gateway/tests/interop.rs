@@ -178,11 +178,12 @@ fn jetsocat_comes_as_a_secure_web_socket_that_has_no_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let files = authority::Authority::new().issue(folder.path(), "localhost", 2100);
     let gate = Gate::with_file(&format!(
-        "role: Exit\nprotocol: Jmux\nsecurity: {{mode: ServerTls, certificate: '{}', key: '{}', \
-         allowAnonymous: true}}\nwebSocket: {{path: /jet}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         allow: ['{target}']\n",
+        "role: Exit\nprotocol: JMUX\nsecurity: {{mode: ServerTls, certificate: '{}', key: '{}', \
+         allowAnonymous: true}}\ntransport: WebSocket\nwebSocket: {{path: /jet}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         allow: [{target_rule}]\n",
         files.certificate.display(),
-        files.key.display()
+        files.key.display(),
+        target_rule = common::rule(target)
     ));
     let jetsocat = Jetsocat::trusting(
         &files.ca,
@@ -287,7 +288,7 @@ fn a_jetsocat_is_told_from_a_peer_of_the_native_protocol() {
     let forward = format!("{}:127.0.0.1:1", free_port());
     let flags = ["--security", "none", "--connect", &connect];
     let entry = Gate::with_flags(&[&["entry"], &flags[..], &["--forward", &forward]].concat());
-    entry.line(&["before the exit sent its hello", "--protocol jmux"]);
+    entry.line(&["before the exit sent its hello", "--protocol JMUX"]);
 
     let (carrier, forward) = (free_port(), free_port());
     let listen = format!("127.0.0.1:{carrier}");
@@ -296,7 +297,7 @@ fn a_jetsocat_is_told_from_a_peer_of_the_native_protocol() {
         &format!("tcp://127.0.0.1:{carrier}"),
         &format!("tcp-listen://127.0.0.1:{forward}/127.0.0.1:1"),
     ]);
-    exit.line(&["before its hello", "--protocol jmux"]);
+    exit.line(&["before its hello", "--protocol JMUX"]);
 }
 
 #[test]

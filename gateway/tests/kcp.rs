@@ -99,8 +99,8 @@ impl Does {
 
 fn exit(carrier: SocketAddr, allow: SocketAddr, more: &str) -> Gate {
     Gate::with_file(&format!(
-        "role: Exit\ntransport: Kcp\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\nallow: ['{allow}']\n\
-         drain: {{acceptSeconds: 0, deadlineSeconds: 5}}\n{more}"
+        "role: Exit\ntransport: KCP\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\nallow: [{allow_rule}]\n\
+         drain: {{acceptSeconds: 0, deadlineSeconds: 5}}\n{more}", allow_rule = common::rule(allow)
     ))
     .until_ready()
 }
@@ -108,8 +108,8 @@ fn exit(carrier: SocketAddr, allow: SocketAddr, more: &str) -> Gate {
 fn entry(connect: SocketAddr, to: SocketAddr, more: &str) -> (Gate, SocketAddr) {
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let gate = Gate::with_file(&format!(
-        "role: Entry\ntransport: Kcp\nsecurity: {{mode: None}}\nconnect: {connect}\nadmin: ADMIN\n{more}forwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+        "role: Entry\ntransport: KCP\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {connect}\nadmin: ADMIN\n{more}forwards:\n\
+         - {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         to.port()
     ));
     (gate, forward)
@@ -384,7 +384,7 @@ fn a_forged_datagram_does_not_make_two_exits_answer_each_other() {
     let test = |transport: &str| {
         let exits = [carrier_address(), carrier_address()];
         let _gates = exits.map(|carrier| {
-            let allow = "allow: ['127.0.0.1:1']";
+            let allow = "allow: [{cidr: 127.0.0.1/32, port: 1}]";
             let listen = format!("transport: {transport}\nlisten: {carrier}\nadmin: ADMIN");
             let yaml = format!("role: Exit\nsecurity: {{mode: None}}\n{listen}\n{allow}\n");
             Gate::with_file(&yaml).until_ready()
@@ -411,7 +411,7 @@ fn a_forged_datagram_does_not_make_two_exits_answer_each_other() {
         );
     };
     let namespace = muxtunnel_testkit::namespace::Namespace::new().unwrap();
-    namespace.enter(|| ["Kcp", "Auto"].map(test)).unwrap();
+    namespace.enter(|| ["KCP", "Auto"].map(test)).unwrap();
 }
 
 /// A long-lived stream continues while clients and targets open and reset other streams.

@@ -38,13 +38,14 @@ fn tunnel(protocol: &str, host: &str, target: SocketAddr) -> Tunnel {
         "protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\nmemory: {{receive: 4Mi, stallSeconds: 0}}\n"
     );
     let exit = format!(
-        "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: ['{target}', '127.0.0.1']\n"
+        "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{target_rule}, {{cidr: 127.0.0.1/32}}]\n",
+        target_rule = common::rule(target)
     );
     let (ip, port) = (target.ip(), target.port());
     let entry = format!(
-        "role: Entry\n{both}connect: 127.0.0.1:{carrier}\nforwards:\n\
-         - {{name: a, listen: '{host}:{forward}', target: {{host: {ip}, port: {port}}}}}\n\
-         - {{name: b, listen: '{host}:{proxy}', protocol: Auto}}\n"
+        "role: Entry\n{both}connect:\n- name: far\n  address: 127.0.0.1:{carrier}\nforwards:\n\
+         - {{name: a, listen: '{host}:{forward}', targets: [{{host: {ip}, port: {port}}}]}}\n\
+         proxies:\n- {{name: b, listen: '{host}:{proxy}', protocol: Auto}}\n"
     );
     let texts = [entry, exit];
     let exit = Gate::with_file(&format!("{}{OFF}", texts[1])).until_ready();

@@ -10,9 +10,15 @@
 
 #[path = "common/authority.rs"]
 mod authority;
+#[path = "keys/clock.rs"]
+mod clock;
 mod common;
 #[path = "common/ends.rs"]
 mod ends;
+#[path = "keys/https.rs"]
+mod https;
+#[path = "keys/limits.rs"]
+mod limits;
 #[path = "keys/rotation.rs"]
 mod rotation;
 
@@ -27,10 +33,16 @@ use muxtunnel_gateway_config::{KeyRole, key_text};
 /// Each protocol, and the lines of both files that select its transport.
 const WAYS: [(&str, &str); 8] = [
     ("Native", ""),
-    ("Native", "transport: Kcp\n"),
-    ("Native", "webSocket: {path: /carrier}\n"),
-    ("Jmux", ""),
-    ("Jmux", "webSocket: {path: /carrier}\n"),
+    ("Native", "transport: KCP\n"),
+    (
+        "Native",
+        "transport: WebSocket\nwebSocket: {path: /carrier}\n",
+    ),
+    ("JMUX", ""),
+    (
+        "JMUX",
+        "transport: WebSocket\nwebSocket: {path: /carrier}\n",
+    ),
     ("HTTP2", ""),
     ("QUIC", ""),
     ("HTTP3", ""),
@@ -66,7 +78,8 @@ fn exit_file(way: (&str, &str), security: &str, carrier: SocketAddr, allow: Sock
     let (protocol, more) = way;
     format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\n\
-         allow: ['{allow}']\n{more}"
+         allow: [{allow_rule}]\n{more}",
+        allow_rule = common::rule(allow)
     )
 }
 
@@ -139,7 +152,11 @@ fn an_entry_with_an_unknown_key_is_named_and_told_over_each_protocol() {
         entry.line(&["MT0235", "does not accept this gateway's key"]);
         until("the entry is not ready", || entry.get("/readyz").0 == 503);
         assert!(metric(&exit, "muxgate_opens_refused_total{code=\"MT0233\"}") > 0);
-        assert!(exit.status()["carriers"].as_array().unwrap().is_empty());
+        let status = exit.status();
+        assert!(status["carriers"].as_array().unwrap().is_empty());
+        let unknown = &status["unknownKeys"];
+        assert_eq!(unknown["last"], stranger.entry.as_str(), "{way:?}");
+        assert!(unknown["count"].as_u64() > Some(0), "{way:?}");
     }
 }
 
@@ -268,10 +285,16 @@ fn the_rules_of_a_peer_narrow_what_the_exit_allows_and_are_reloaded() {
         let text = |rules: &str| {
             let site = format!("{{name: site, publicKeys: [{}]{rules}}}", site_key.entry);
             let security = exit_key.accepts(&[&site, &other_key.entry]);
-            exit_file((protocol, ""), &security, carrier, target)
-                .replace("\nallow: [", &format!("\nallow: ['{barred}', "))
+            exit_file((protocol, ""), &security, carrier, target).replace(
+                "\nallow: [",
+                &format!("\nallow: [{}, ", common::rule(barred)),
+            )
         };
-        let exit = Gate::with_file(&text(&format!(", allow: ['{target}']"))).until_ready();
+        let exit = Gate::with_file(&text(&format!(
+            ", allow: [{target_rule}]",
+            target_rule = common::rule(target)
+        )))
+        .until_ready();
         let entries = |key: &Key, to| {
             let security = key.accepts(&[&exit_key.exit]);
             let (gate, forward) = entry_of((protocol, ""), &security, carrier, to);
@@ -288,7 +311,11 @@ fn the_rules_of_a_peer_narrow_what_the_exit_allows_and_are_reloaded() {
         reload(&exit, &text(""));
         let opened = open(site_barred.1, &barred_listener);
         // A rule that denies ends the open stream of the peer alone.
-        exit.rewrite(&text(&format!(", deny: ['{target}', '{barred}']")));
+        exit.rewrite(&text(&format!(
+            ", deny: [{target_rule}, {barred_rule}]",
+            target_rule = common::rule(target),
+            barred_rule = common::rule(barred)
+        )));
         assert_reset(&stream.0);
         assert_reset(&stream.1);
         assert_reset(&opened.0);
@@ -327,7 +354,8 @@ fn a_file_of_peers_is_followed_and_names_its_peers() {
         listed.display()
     );
     let exit = format!(
-        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: ['{target},peer=first']\n"
+        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{}]\n",
+        common::rule(format!("{target},peer=first"))
     );
     let exit = Gate::with_file(&exit).until_ready();
     let [first, second] = [&one, &two].map(|key| {
@@ -444,7 +472,7 @@ fn the_command_line_needs_a_key_and_a_peer() {
 }
 
 #[test]
-fn keygen_prints_both_lines_and_writes_for_the_owner_alone() {
+fn keygen_prints_the_lines_of_all_roles_and_writes_for_the_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("key");
@@ -461,7 +489,8 @@ fn keygen_prints_both_lines_and_writes_for_the_owner_alone() {
     assert!(made.status.success(), "{made:?}");
     let said = String::from_utf8(made.stdout).unwrap();
     let lines: Vec<_> = said.lines().collect();
-    assert!(lines[0].starts_with("mte1") && lines[1].starts_with("mtx1") && lines.len() == 2);
+    let prefixes: Vec<_> = lines.iter().map(|line| &line[..4]).collect();
+    assert_eq!(prefixes, ["mte1", "mtx1", "mtr1"]);
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let written = std::fs::read(&file).unwrap();

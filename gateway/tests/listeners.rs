@@ -26,11 +26,16 @@ const NO_METHOD: &[u8] = b"\x05\x00";
 fn gates(forward: &str, allow: &str, head: &str) -> (Gate, Gate) {
     let carrier = free_port();
     let exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\nallow: ['{allow}']\n"
+        "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\nallow: [{allow_rule}]\n",
+        allow_rule = common::rule(allow)
     ));
+    let list = match forward.contains("protocol: ") {
+        true => "proxies",
+        false => "forwards",
+    };
     let entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n{head}\
-         drain: {{acceptSeconds: 0, deadlineSeconds: 1}}\nforwards:\n- {{name: a, {forward}}}\n"
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n{head}\
+         drain: {{acceptSeconds: 0, deadlineSeconds: 1}}\n{list}:\n- {{name: a, {forward}}}\n"
     ));
     (entry.until_ready(), exit)
 }
@@ -70,7 +75,7 @@ fn streams_go_from_a_unix_socket_to_a_unix_socket() {
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (near, far) = (at("near"), at("far"));
     let listener = UnixListener::bind(&far).unwrap();
-    let forward = format!("listen: 'unix:{near}', target: {{unix: {far}}}");
+    let forward = format!("listen: 'unix:{near}', targets: [{{unix: {far}}}]");
     let (entry, exit) = gates(&forward, &format!("unix:{far}"), "workers: 2\n");
     assert_eq!(
         std::fs::metadata(&near).unwrap().permissions().mode() & 0o777,
@@ -121,7 +126,7 @@ fn a_unix_target_has_to_be_allowed_by_its_path() {
     let listener = UnixListener::bind(&far).unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    let forward = format!("listen: '{port}', target: {{unix: {far}}}");
+    let forward = format!("listen: '{port}', targets: [{{unix: {far}}}]");
     let (entry, exit) = gates(&forward, &format!("unix:{far}/other"), "");
     assert_reset(&connect(port));
     exit.line(&["MT0204", &far]);
@@ -134,7 +139,7 @@ fn a_unix_target_has_to_be_allowed_by_its_path() {
 fn what_a_client_sends_before_its_answer_is_not_lost_and_the_answer_comes_first() {
     let (listener, waiting) = full_target();
     let target = listener.local_addr().unwrap();
-    let tunnel = dynamic("Socks5", &target.to_string(), "");
+    let tunnel = dynamic("SOCKS5", &target.to_string(), "");
     let mut client = connect(tunnel.port);
     let request = [METHODS, &socks5_request(target), b"early"].concat();
     client.write_all(&request).unwrap();
@@ -169,11 +174,11 @@ fn what_a_client_sends_before_its_answer_is_not_lost_and_the_answer_comes_first(
 #[test]
 fn bulk_behind_a_request_is_whole_both_ways() {
     let (listener, target) = target();
-    for protocol in ["Socks5", "HttpConnect", "Auto"] {
+    for protocol in ["SOCKS5", "HTTP", "Auto"] {
         let tunnel = dynamic(protocol, &target.to_string(), "");
         let client = connect(tunnel.port);
         let request = match protocol {
-            "HttpConnect" => format!("CONNECT {target} HTTP/1.1\r\n\r\n").into_bytes(),
+            "HTTP" => format!("CONNECT {target} HTTP/1.1\r\n\r\n").into_bytes(),
             _ => [METHODS, &socks5_request(target)].concat(),
         };
         let up = [request, pattern(5, 16 * MIB)].concat();
@@ -228,7 +233,7 @@ fn a_gateway_that_takes_no_more_streams_says_so_in_the_clients_protocol() {
 #[test]
 fn clients_that_say_nothing_are_bounded_and_leave_their_place() {
     let (listener, target) = target();
-    let tunnel = dynamic("Socks5", &target.to_string(), "");
+    let tunnel = dynamic("SOCKS5", &target.to_string(), "");
     let silent: Vec<_> = (0..1024).map(|_| connect(tunnel.port)).collect();
     let one_more = connect(tunnel.port);
     assert_reset(&one_more);
@@ -247,7 +252,7 @@ fn a_sender_in_front_says_who_the_client_is() {
     let (listener, target) = target();
     let port = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let forward = format!(
-        "listen: '{port}', target: {{host: 127.0.0.1, port: {}}}, proxyProtocol: {{accept: true}}",
+        "listen: '{port}', targets: [{{host: 127.0.0.1, port: {}}}], proxyProtocol: {{accept: Required}}",
         target.port()
     );
     let (entry, _exit) = gates(&forward, &target.to_string(), "");
@@ -275,7 +280,7 @@ fn a_target_is_told_who_its_client_is_before_anything_else() {
     let told = |proxy: &str, sends: &[u8]| {
         let port = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let forward = format!(
-            "listen: '{port}', target: {{host: 127.0.0.1, port: {}}}, proxyProtocol: {proxy}",
+            "listen: '{port}', targets: [{{host: 127.0.0.1, port: {}}}], proxyProtocol: {proxy}",
             target.port()
         );
         let (_entry, _exit) = gates(&forward, &target.to_string(), "");
@@ -288,7 +293,7 @@ fn a_target_is_told_who_its_client_is_before_anything_else() {
         (got, address, port)
     };
     let head = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c";
-    let (got, client, port) = told("{send: true}", b"request");
+    let (got, client, port) = told("{send: V2}", b"request");
     let loopback = Ipv4Addr::LOCALHOST.octets();
     let ports = [client.port().to_be_bytes(), port.port().to_be_bytes()].concat();
     assert_eq!(
@@ -302,8 +307,8 @@ fn a_target_is_told_who_its_client_is_before_anything_else() {
     ]
     .concat();
     let sends = [&header[..], b"request"].concat();
-    assert_eq!(told("{accept: true, send: true}", &sends).0, sends);
-    assert_eq!(told("{accept: true}", &sends).0, b"request");
+    assert_eq!(told("{accept: Required, send: V2}", &sends).0, sends);
+    assert_eq!(told("{accept: Required}", &sends).0, b"request");
 }
 
 #[test]
@@ -342,14 +347,14 @@ fn a_port_whose_new_users_cannot_be_read_serves_nobody() {
     let (port, carrier) = (free_port(), free_port());
     let file = |auth: &str| {
         format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n\
-             - {{name: a, listen: '127.0.0.1:{port}', protocol: Socks5{auth}}}\n"
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nproxies:\n\
+             - {{name: a, listen: '127.0.0.1:{port}', protocol: SOCKS5{auth}}}\n"
         )
     };
     let folder = tempfile::tempdir().unwrap();
     let users = folder.path().join("users");
     std::fs::write(&users, "alice:secret\n").unwrap();
-    let asks = file(&format!(", auth: {{usersFile: {}}}", users.display()));
+    let asks = file(&format!(", usersFile: {}", users.display()));
     let gate = Gate::with_file(&asks);
     let is_served = || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
     until("the port listens", is_served);
@@ -358,7 +363,7 @@ fn a_port_whose_new_users_cannot_be_read_serves_nobody() {
     gate.rewrite(&format!("{asks}timeouts: {{idleSeconds: 9}}\n"));
     gate.line(&["users of", "is not name:password"]);
     assert!(is_served());
-    gate.rewrite(&file(", auth: {usersFile: /no/such/file}"));
+    gate.rewrite(&file(", usersFile: /no/such/file"));
     until("the port is closed", || !is_served());
 }
 

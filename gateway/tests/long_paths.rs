@@ -124,7 +124,11 @@ impl Kind {
         let mut flags: Vec<String> = [role, "--protocol", self.protocol, at, &address]
             .map(str::to_owned)
             .into();
-        flags.extend(["--transport", self.transport].map(str::to_owned));
+        let transport = match self.web_socket {
+            true => "WebSocket",
+            false => self.transport,
+        };
+        flags.extend(["--transport", transport].map(str::to_owned));
         flags.extend(secured::flags(secured, role));
         flags.extend(more.iter().map(|flag| (*flag).to_owned()));
         flags

@@ -95,18 +95,17 @@ fn slow_targets_do_not_use_more_memory_than_the_gateway_may_have() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap();
     let (carrier, forward) = (free_port(), free_port());
-    let both =
-        "protocol: Native\nsecurity: {mode: None}\nadmin: ADMIN\nworkers: 1\npool: {max: 1}\n";
-    let exit = both.replace("pool: {max: 1}\n", "");
+    let both = "protocol: Native\nsecurity: {mode: None}\nadmin: ADMIN\nworkers: 1\npool: {min: 1, max: 1}\n";
+    let exit = both.replace("pool: {min: 1, max: 1}\n", "");
     let exit = Gate::in_group(
         &group.0,
-        &format!("role: Exit\n{exit}memory: {{stallSeconds: 0}}\nlisten: 127.0.0.1:{carrier}\nallow: ['{target}']\n"),
+        &format!("role: Exit\n{exit}memory: {{stallSeconds: 0}}\nlisten: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n", target_rule = common::rule(target)),
     )
     .until_ready();
     exit.line(&["Sessions share a part of the memory limit", "64Mi"]);
     let entry = Gate::with_file(&format!(
-        "role: Entry\n{both}connect: 127.0.0.1:{carrier}\nforwards:\n\
-         - {{name: web, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+        "role: Entry\n{both}connect:\n- name: far\n  address: 127.0.0.1:{carrier}\nforwards:\n\
+         - {{name: web, listen: '127.0.0.1:{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         target.port()
     ))
     .until_ready();

@@ -96,12 +96,12 @@ impl Site {
             .map(|(number, (listen, target))| {
                 let (host, port) = target.rsplit_once(':').unwrap();
                 format!(
-                    "- {{name: f{number}, listen: '127.0.0.1:{listen}', target: {{host: {host}, port: {port}}}}}\n"
+                    "- {{name: f{number}, listen: '127.0.0.1:{listen}', targets: [{{host: {host}, port: {port}}}]}}\n"
                 )
             })
             .collect();
         Gate::with_file(&format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: {}:{carrier}\nadmin: ADMIN\nforwards:\n{forwards}",
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {}:{carrier}\nadmin: ADMIN\nforwards:\n{forwards}",
             self.host(130)
         ))
         .until_ready()
@@ -139,7 +139,7 @@ fn an_exit_is_reached_at_the_last_address_though_thirty_do_not_answer() {
     let (carrier, forward) = (free_port(), free_port());
     let address = SocketAddr::new(site.outside().parse().unwrap(), carrier);
     let _exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nlisten: {address}\nadmin: ADMIN\nallow: ['{target}']\n"
+        "role: Exit\nsecurity: {{mode: None}}\nlisten: {address}\nadmin: ADMIN\nallow: [{target_rule}]\n", target_rule = common::rule(target)
     ))
     .until_ready();
     site.namespace
@@ -170,7 +170,7 @@ fn no_other_exit_is_dialled_during_the_handshake_with_one() {
     let (.., ends) = ends::tls(dir.path(), &Authority::new());
     let [(one, first), (other, second)] = [target(), target()];
     let _entry = Gate::with_file(&format!(
-        "role: Entry\nprotocol: Jmux\nsecurity: {}\nconnect: '{first},{second}'\nadmin: ADMIN\n",
+        "role: Entry\nprotocol: JMUX\nsecurity: {}\nconnect:\n- name: one\n  address: '{first}'\n- name: other\n  address: '{second}'\nadmin: ADMIN\n",
         ends.entry
     ));
     let mut carrier = accept(&one);

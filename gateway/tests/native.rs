@@ -75,8 +75,8 @@ fn exit_for(listener: &TcpListener) -> (Gate, SocketAddr) {
     let carrier = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
-         allow: ['{}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n",
-        listener.local_addr().unwrap()
+         allow: [{}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n",
+        common::rule(listener.local_addr().unwrap())
     ));
     (exit, carrier)
 }

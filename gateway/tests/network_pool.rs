@@ -14,6 +14,8 @@
 #[path = "common/authority.rs"]
 mod authority;
 mod common;
+#[path = "network_pool/peers.rs"]
+mod peers;
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -178,7 +180,7 @@ impl Hosts {
 
 fn mtls(files: &Files, peers: &[&str]) -> Vec<String> {
     let at = |path: &Path| path.display().to_string();
-    let mut flags = vec!["mtls".to_owned()];
+    let mut flags = vec!["certificates".to_owned()];
     for (flag, value) in [
         ("--tls-certificate", at(&files.certificate)),
         ("--tls-key", at(&files.key)),
@@ -356,53 +358,6 @@ fn entries_without_an_identity_have_addresses_of_their_sessions() {
     let (_third, address) = start(0);
     assert_ne!(address, other);
     assert!(exchanged(&hosts.entries[0].udp(&address), &far));
-}
-
-#[test]
-fn an_entry_of_the_configuration_keeps_its_address_and_entries_may_reach_each_other() {
-    let hosts = Hosts::with("Native");
-    let files = hosts.files("exit");
-    let config = format!(
-        "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {}\nnetwork:\n  entryCIDRs: [10.72.0.0/24, 'fd72::/64']\n  \
-         exitCIDRs: [{EXIT}, '{EXIT6}']\n  pool: [10.72.0.0/24, 'fd72::/64']\n  peersReachEachOther: true\n  \
-         peers: [{{identity: phone, CIDRs: [{}]}}]\n",
-        files.security("laptop', 'phone"),
-        LAPTOP[0],
-    );
-    let file = hosts.folder.path().join("exit.yaml");
-    std::fs::write(&file, config).unwrap();
-    let create = "tun create --address 10.72.0.1/24 --address fd72::1/64";
-    let words = [
-        &[env!("CARGO_BIN_EXE_muxgate")][..],
-        &create.split(' ').collect::<Vec<_>>(),
-    ];
-    hosts.exit.namespace.run(&words.concat());
-    let run = ["run", "--config", file.to_str().unwrap()];
-    let exit = hosts.exit.namespace.enter(|| Gate::without_admin(&run));
-    exit.line(&["Opened the interface for IP packets"]);
-    // An entry that reaches other entries names the pool as a network of both sides. Its own
-    // address has a longer prefix, which takes precedence.
-    let all = ["--exit-cidr", "10.72.0.0/24", "--exit-cidr", "fd72::/64"];
-    let start = |number, name| {
-        let entry = hosts.entry(number, name, &[&NETWORKS[..], &all, &AUTO].concat());
-        until("the entry has addresses", || {
-            assigned(&entry)["addresses"].is_array()
-        });
-        entry
-    };
-    let [laptop, phone] = [start(0, "laptop"), start(1, "phone")];
-    // `network.peers` gives the phone the address that the laptop's hash selects.
-    assert_eq!(
-        assigned(&phone)["addresses"],
-        serde_json::json!([LAPTOP[0], PHONE[1]])
-    );
-    assert_eq!(
-        assigned(&laptop)["addresses"],
-        serde_json::json!(["10.72.0.56", LAPTOP[1]])
-    );
-    let near = hosts.entries[0].udp("10.72.0.56");
-    let far = hosts.entries[1].udp(LAPTOP[0]);
-    assert!(exchanged(&near, &far) && exchanged(&far, &near));
 }
 
 #[test]

@@ -26,7 +26,7 @@ const CLIENTS: usize = 400;
 /// The code of an open that was refused because of the limit.
 const REFUSED: &str = "MT0260";
 /// A forward of raw TCP connections.
-const RAW: &str = "protocol: Tcp, target: TARGET";
+const RAW: &str = "forwards: [LISTEN, targets: [TARGET]}]";
 
 struct Crowd {
     entry: Gate,
@@ -44,15 +44,18 @@ fn crowd(protocol: &str, [entry_limit, exit_limit]: [u64; 2], forward: &str) -> 
     let both =
         format!("protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\nworkers: 2\n");
     let exit = format!(
-        "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: ['{target}']\nallowListen: [{port}]\n"
+        "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{target_rule}]\nallowListen: [{port}]\n",
+        target_rule = common::rule(target)
     );
     let exit = Gate::with_open_files(exit_limit, &exit).until_ready();
     let path = Path::to(loopback(carrier));
     let to = format!("{{host: 127.0.0.1, port: {}}}", target.port());
     let entry = format!(
-        "role: Entry\n{both}connect: {}\nforwards:\n- {{name: a, listen: '127.0.0.1:{port}', {}}}\n",
+        "role: Entry\n{both}connect:\n- name: far\n  address: {}\n{}\n",
         path.address,
-        forward.replace("TARGET", &to)
+        forward
+            .replace("TARGET", &to)
+            .replace("LISTEN", &format!("{{name: a, listen: '127.0.0.1:{port}'"))
     );
     Crowd {
         entry: Gate::with_open_files(entry_limit, &entry).until_ready(),
@@ -160,7 +163,7 @@ fn the_streams_of_a_library_are_bounded_too() {
 
 #[test]
 fn a_port_that_the_exit_listens_on_for_an_entry_is_bounded_too() {
-    let reverse = "direction: ExitToEntry, target: TARGET";
+    let reverse = "reverseForwards: [LISTEN, targets: [TARGET]}]";
     for limits in [[LOW, HIGH], [HIGH, LOW]] {
         let crowd = crowd("Native", limits, reverse);
         until("the exit listens", || {
@@ -176,7 +179,7 @@ fn a_port_that_the_exit_listens_on_for_an_entry_is_bounded_too() {
 
 #[test]
 fn clients_of_a_proxy_are_told_in_their_protocol() {
-    let crowd = crowd("Native", [LOW, HIGH], "protocol: Auto");
+    let crowd = crowd("Native", [LOW, HIGH], "proxies: [LISTEN, protocol: Auto}]");
     let target = crowd.target;
     let ask = |request: &[u8], length: usize| {
         let mut client = connect(crowd.forward);

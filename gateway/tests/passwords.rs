@@ -55,13 +55,13 @@ impl Proxies {
         let [socks5, http] =
             [free_port(), free_port()].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let forward = |name: &str, listen: SocketAddr| {
-            let auth = format!("{{usersFile: {}}}", users.display());
-            format!("- {{name: {name}, listen: '{listen}', protocol: {name}, auth: {auth}}}\n")
+            let file = users.display();
+            format!("- {{name: {name}, listen: '{listen}', protocol: {name}, usersFile: {file}}}\n")
         };
-        let forwards = forward("Socks5", socks5) + &forward("HttpConnect", http);
+        let forwards = forward("SOCKS5", socks5) + &forward("HTTP", http);
         let entry = Gate::with_file(&format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nworkers: 2\n\
-             forwards:\n{forwards}"
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nworkers: 2\n\
+             proxies:\n{forwards}"
         ));
         Self {
             entry: entry.until_ready(),
@@ -179,7 +179,7 @@ fn clients_are_served_with_the_password_of_a_hash_alone() {
     assert_eq!(failed, 2 * 2 * 6);
     proxies
         .entry
-        .line(&["MT0246", "Connection refused", "Socks5"]);
+        .line(&["MT0246", "Connection refused", "SOCKS5"]);
     let log = proxies.entry.log();
     for private in ["plain text", "secret", "horse", "$2y$"] {
         assert!(!log.contains(private), "{private}: {log}");
@@ -286,8 +286,8 @@ fn a_gateway_does_not_start_with_a_hash_that_it_cannot_verify() {
     std::fs::write(&users, format!("alice:{SECRET}\nbob:{costly}\n")).unwrap();
     let (listen, carrier) = (free_port(), free_port());
     let text = format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nforwards:\n\
-         - {{name: a, listen: '127.0.0.1:{listen}', protocol: Socks5, auth: {{usersFile: {users}}}}}\n"
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nproxies:\n\
+         - {{name: a, listen: '127.0.0.1:{listen}', protocol: SOCKS5, usersFile: {users}}}\n"
     );
     std::fs::write(&config, text).unwrap();
     let (status, log) = Gate::without_admin(&["run", "--config", &config]).wait_for_log();

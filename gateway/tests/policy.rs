@@ -80,8 +80,8 @@ impl Asking {
 fn exit_to_anywhere(carrier: u16) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         policy:\n  allow: ['*', '0.0.0.0/0', '::/0', '127.0.0.77']\n  \
-         protected: [10.96.0.1, 10.97.0.0/16, 'fd77::/64']\n"
+         allow: [{{host: '*'}}, {{cidr: 0.0.0.0/0}}, {{cidr: '::/0'}}, {{cidr: 127.0.0.77/32}}]\n\
+         protectedCIDRs: [10.96.0.1, 10.97.0.0/16, 'fd77::/64']\n"
     ))
     .until_ready()
 }
@@ -183,8 +183,8 @@ fn no_spelling_is_dialled_for_a_client_of_any_proxy() {
     let (carrier, port) = (free_port(), free_port());
     let exit = exit_to_anywhere(carrier);
     let _entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         forwards:\n- {{name: a, listen: '127.0.0.1:{port}', protocol: Auto}}\n"
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         proxies:\n- {{name: a, listen: '127.0.0.1:{port}', protocol: Auto}}\n"
     ))
     .until_ready();
     let hosts: Vec<String> = guarded().into_iter().collect();
@@ -239,8 +239,8 @@ fn an_entry_dials_for_an_exit_none_of_its_own_ports() {
     .until_ready();
     let text = |host: &str, to: u16| {
         format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n\
-             - {{name: a, direction: ExitToEntry, listen: '127.0.0.1:{port}', target: {{host: '{host}', port: {to}}}}}\n"
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nreverseForwards:\n\
+             - {{name: a, listen: '127.0.0.1:{port}', targets: [{{host: '{host}', port: {to}}}]}}\n"
         )
     };
     let (listener, reached) = target();
@@ -278,13 +278,13 @@ fn an_entry_dials_for_an_exit_no_spelling_that_only_a_resolver_reads_as_an_addre
         .iter()
         .map(|(host, port)| {
             format!(
-                "- {{name: f{port}, direction: ExitToEntry, listen: '127.0.0.1:{port}', \
-                 target: {{host: '{host}', port: {to}}}}}\n"
+                "- {{name: f{port}, listen: '127.0.0.1:{port}', \
+                 targets: [{{host: '{host}', port: {to}}}]}}\n"
             )
         })
         .collect();
     let entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n{forwards}"
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nreverseForwards:\n{forwards}"
     ))
     .until_ready();
     for (_, port) in &hosts {
@@ -365,13 +365,16 @@ fn a_rule_that_denies_is_taken_over_and_wins() {
     let (carrier, forward) = (free_port(), free_port());
     let allowing = format!(
         "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         allow: ['127.0.0.0/8']\n"
+         allow: [{{cidr: 127.0.0.0/8}}]\n"
     );
     let exit = Gate::with_file(&allowing).until_ready();
     let entry = Gate::entry("native", carrier, &[(forward, address)]).until_ready();
     let client = SocketAddr::from(([127, 0, 0, 1], forward));
     let (first, _target) = (connect(client), accept(&listener));
-    exit.rewrite(&format!("{allowing}policy: {{deny: ['{address}']}}\n"));
+    exit.rewrite(&format!(
+        "{allowing}deny: [{address_rule}]\n",
+        address_rule = common::rule(address)
+    ));
     exit.line(&["Configuration reloaded"]);
     assert_reset(&connect(client));
     entry.line(&["MT0204"]);

@@ -62,9 +62,9 @@ impl Exit {
 fn entry_to(address: SocketAddr, pool: &str) -> Gate {
     let (_, unused) = target();
     Gate::with_file(&format!(
-        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect: {address}\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {address}\nadmin: ADMIN\n\
          workers: 1\npool: {pool}\nforwards:\n\
-         - {{name: a, listen: '127.0.0.1:{}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '127.0.0.1:{}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         free_port(),
         unused.port()
     ))
@@ -135,7 +135,7 @@ fn an_exit_lets_a_carrier_go_that_its_entry_retires() {
     let port = free_port();
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{port}\n\
-         admin: ADMIN\nworkers: 2\nallow: ['127.0.0.1:1']\n"
+         admin: ADMIN\nworkers: 2\nallow: [{{cidr: 127.0.0.1/32, port: 1}}]\n"
     ))
     .until_ready();
     let connect = || Carrier::new(connect(([127, 0, 0, 1], port).into()));

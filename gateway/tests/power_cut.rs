@@ -51,9 +51,9 @@ fn entry(host: &Namespace, head: &str, exit: &str, port: u16, name: &'static [u8
             }
         });
         Gate::with_file(&format!(
-            "role: Entry\n{head}workers: 2\nconnect: {exit}\nforwards:\n\
-             - {{name: back, direction: ExitToEntry, listen: '127.0.0.1:{port}', \
-             target: {{host: 127.0.0.1, port: {}}}}}\n",
+            "role: Entry\n{head}workers: 2\nconnect:\n- name: far\n  address: {exit}\nreverseForwards:\n\
+             - {{name: back, listen: '127.0.0.1:{port}', \
+             targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
             target.port()
         ))
     })

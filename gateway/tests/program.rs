@@ -27,8 +27,7 @@ fn check(file: &Path) -> Output {
 fn check_names_the_place_of_an_error_and_its_remedy_and_starts_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("far.yaml");
-    let exit =
-        "role: Exit\nlisten: '127.0.0.1:1'\nsecurity: {mode: None}\nallow: ['db.internal:5432']\n";
+    let exit = "role: Exit\nlisten: '127.0.0.1:1'\nsecurity: {mode: None}\nallow: [{host: db.internal, port: 5432}]\n";
     std::fs::write(&file, exit).unwrap();
     let checked = check(&file);
     let printed = String::from_utf8(checked.stdout).unwrap();
@@ -193,7 +192,7 @@ fn status_without_a_gateway_fails_and_names_the_flag() {
 fn sighup_reads_the_file_again_and_sigusr1_does_nothing() {
     let port = common::free_port();
     let exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nlisten: '127.0.0.1:{port}'\nadmin: ADMIN\nallow: ['*']\n"
+        "role: Exit\nsecurity: {{mode: None}}\nlisten: '127.0.0.1:{port}'\nadmin: ADMIN\nallow: [{{host: '*'}}]\n"
     ))
     .until_ready();
     exit.signal("USR1");

@@ -310,7 +310,8 @@ fn an_entry_that_is_no_peer_any_more_is_cut_off() {
     let (listener, target) = target();
     let carrier = free_port();
     let yaml = format!(
-        "role: Exit\nprotocol: QUIC\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\nallow: ['{target}']\n"
+        "role: Exit\nprotocol: QUIC\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\nallow: [{target_rule}]\n",
+        target_rule = common::rule(target)
     );
     let exit = Gate::with_file(&yaml);
     let forward = free_port();

@@ -14,86 +14,14 @@ mod authority;
 mod common;
 #[path = "common/ends.rs"]
 mod ends;
+#[path = "common/meeting.rs"]
+mod meeting;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
 
 use common::*;
-use ends::{Ends, by_keys, gateway_key};
-
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
-const OTHER: &str = "fedcba9876543210fedcba9876543210";
-/// The secret of entries.
-const VISITS: &str = "00112233445566778899aabbccddeeff";
-
-fn loopback(port: u16) -> SocketAddr {
-    ([127, 0, 0, 1], port).into()
-}
-
-/// The files of secrets, and the port of the rendezvous.
-struct Place {
-    port: u16,
-    dir: tempfile::TempDir,
-    secrets: PathBuf,
-    right: PathBuf,
-    /// The entry's file.
-    visits: PathBuf,
-    wrong: PathBuf,
-    /// The `security` of exit and entry.
-    securities: [String; 2],
-}
-
-impl Place {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str, text: &str| {
-            let path = dir.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path
-        };
-        Self {
-            port: free_port(),
-            secrets: file(
-                "secrets",
-                &format!("# all\ndb {SECRET} {VISITS}\nweb {OTHER} {VISITS}\n"),
-            ),
-            right: file("right", &format!("{SECRET}\n")),
-            visits: file("visits", &format!("{VISITS}\n")),
-            wrong: file("wrong", OTHER),
-            securities: std::array::from_fn(|_| "{mode: None}".to_owned()),
-            dir,
-        }
-    }
-
-    fn rendezvous(&self) -> Gate {
-        let (listen, secrets) = (
-            loopback(self.port).to_string(),
-            self.secrets.to_str().unwrap(),
-        );
-        Gate::with_flags(&["rendezvous", "--listen", &listen, "--secrets", secrets]).until_ready()
-    }
-
-    fn exit(&self, secret: &Path, target: SocketAddr) -> Gate {
-        let (secret, security) = (secret.display(), &self.securities[0]);
-        Gate::with_file(&format!(
-            "role: Exit\nsecurity: {security}\nconnect: {}\nadmin: ADMIN\nworkers: 2\n\
-             rendezvous: {{name: db, secretFile: '{secret}'}}\nallow: ['{target}']\n",
-            loopback(self.port)
-        ))
-    }
-
-    fn entry(&self, secret: &Path, forward: SocketAddr, target: SocketAddr) -> Gate {
-        let (secret, security) = (secret.display(), &self.securities[1]);
-        Gate::with_file(&format!(
-            "role: Entry\nsecurity: {security}\nconnect: localhost:{}\nadmin: ADMIN\n\
-             rendezvous: {{name: db, secretFile: '{secret}'}}\npool: {{min: 3, max: 3}}\n\
-             forwards:\n- {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
-            self.port,
-            target.port()
-        ))
-    }
-}
+use meeting::{Place, loopback};
 
 /// Sends one message in each direction. Each sender then ends its half.
 fn exchange(forward: SocketAddr, listener: &TcpListener, length: usize) {
@@ -107,21 +35,20 @@ fn exchange(forward: SocketAddr, listener: &TcpListener, length: usize) {
     sending.join().unwrap();
 }
 
+fn carriers(gate: &Gate) -> usize {
+    gate.status()["carriers"].as_array().unwrap().len()
+}
+
 #[test]
 fn leaves_prove_to_each_other_who_they_are_past_the_rendezvous() {
-    let (mut place, (listener, address)) = (Place::new(), target());
-    let Ends { exit, entry } = by_keys(place.dir.path());
-    place.securities = [exit, entry];
+    let (place, (listener, address)) = (Place::new(), target());
     let _rendezvous = place.rendezvous();
-    let _exit = place.exit(&place.right, address).until_ready();
+    let _exit = place.exit("exit", address).until_ready();
     let forward = loopback(free_port());
-    let _entry = place.entry(&place.visits, forward, address).until_ready();
+    let _entry = place.entry("entry", forward, address).until_ready();
     exchange(forward, &listener, 4 << 20);
-
-    // The exit refuses a peer that has the secret of the name but an unknown key.
-    gateway_key(&place.dir.path().join("stranger.key"));
-    place.securities[1] = place.securities[1].replace("entry.key", "stranger.key");
-    let stranger = place.entry(&place.visits, loopback(free_port()), address);
+    // The exit refuses a member that is not its peer.
+    let stranger = place.entry("member", loopback(free_port()), address);
     stranger.line(&["MT0235", "does not accept this gateway's key"]);
     until("the stranger is not ready", || {
         stranger.get("/readyz").0 == 503
@@ -132,15 +59,21 @@ fn leaves_prove_to_each_other_who_they_are_past_the_rendezvous() {
 fn leaves_meet_and_their_session_has_all_that_any_has() {
     let (place, (listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
-    let exit = place.exit(&place.right, address).until_ready();
-    let forward = loopback(free_port());
-    let entry = place.entry(&place.visits, forward, address).until_ready();
-    until("both gateways have three carriers", || {
-        let carriers = |gate: &Gate| gate.status()["carriers"].as_array().unwrap().len();
-        carriers(&entry) == 3 && carriers(&exit) == 3
+    let exit = place.exit("exit", address).until_ready();
+    let [forward, second] = [(); 2].map(|()| loopback(free_port()));
+    let entry = place.entry("entry", forward, address).until_ready();
+    let other = place.entry("entry", second, address).until_ready();
+    until("the exit has the carriers of both entries", || {
+        carriers(&entry) == 3 && carriers(&other) == 3 && carriers(&exit) == 6
     });
     exchange(forward, &listener, 8 << 20);
-    rendezvous.line(&["INFO", "Joined the connections of two leaves", "db"]);
+    exchange(second, &listener, 1 << 20);
+    rendezvous.line(&[
+        "INFO",
+        "Joined the connections of two leaves",
+        "name=\"near\"",
+        "exit=\"db\"",
+    ]);
     assert_eq!(rendezvous.status()["role"], "Rendezvous");
     // A reset arrives as a reset, and an end of file as an end of file.
     let client = connect(forward);
@@ -148,46 +81,94 @@ fn leaves_meet_and_their_session_has_all_that_any_has() {
     target.set_nonblocking(false).unwrap();
     reset(target);
     assert_reset(&client);
-    entry.signal("TERM");
-    assert!(entry.wait().success());
-    until("the exit has no carriers", || {
-        exit.status()["carriers"].as_array().unwrap().is_empty()
-    });
+    for entry in [entry, other] {
+        entry.signal("TERM");
+        assert!(entry.wait().success());
+    }
+    until("the exit has no carriers", || carriers(&exit) == 0);
     rendezvous.signal("TERM");
     assert!(rendezvous.wait().success());
 }
 
 #[test]
-fn who_has_another_secret_or_nobody_to_visit_is_refused_and_told_why() {
+fn who_is_no_member_or_has_nobody_to_visit_is_refused_and_told_why() {
     let (place, (_listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
-    let forward = loopback(free_port());
-    let entry = place.entry(&place.visits, forward, address);
-    entry.line(&["WARN", "MT0221", "no exit is registered under the name"]);
-    let stranger = place.entry(&place.wrong, loopback(free_port()), address);
-    stranger.line(&["WARN", "MT0221", "secret for this role is wrong"]);
-    let impostor = place.exit(&place.wrong, address);
-    impostor.line(&["WARN", "secret for this role is wrong"]);
+    let entry = place.entry("entry", loopback(free_port()), address);
+    entry.line(&[
+        "WARN",
+        "MT0221",
+        "no exit is registered under the requested key",
+    ]);
+    let stranger = place.entry("stranger", loopback(free_port()), address);
+    stranger.line(&["WARN", "MT0235", "does not accept this gateway's key"]);
+    let impostor = place.exit("stranger", address);
+    impostor.line(&["WARN", "MT0235", "does not accept this gateway's key"]);
     assert_eq!(impostor.get("/readyz").0, 503);
     assert_eq!(entry.get("/readyz").0, 503);
-    rendezvous.line(&["WARN", "MT0221", "secret for this role is wrong"]);
-    assert!(metric(&rendezvous, "muxgate_opens_refused_total{code=\"MT0221\"}") >= 3);
+    rendezvous.line(&["WARN", "MT0233", "is not in members"]);
+    assert!(metric(&rendezvous, "muxgate_opens_refused_total{code=\"MT0233\"}") >= 2);
+    // A gateway with another key in place of the rendezvous learns nothing.
+    let misled = Gate::with_file(
+        &place
+            .exit_file("exit", address)
+            .replace(&place.key("rendezvous", 2), &place.key("stranger", 2)),
+    );
+    misled.line(&[
+        "Cannot register at the rendezvous",
+        "MT0233",
+        "publicKeys of the rendezvous",
+    ]);
     // The visitor waits, so the exit may still register later.
-    let _exit = place.exit(&place.right, address).until_ready();
+    let _exit = place.exit("exit", address).until_ready();
     let _entry = entry.until_ready();
+}
+
+#[test]
+fn the_key_of_an_entry_registers_nothing_and_that_of_an_exit_visits_nothing() {
+    let (place, (listener, address)) = (Place::new(), target());
+    let rendezvous = place.rendezvous();
+    let intruder = place.exit("entry", address);
+    intruder.line(&[
+        "Cannot register at the rendezvous",
+        "only an exit registers",
+    ]);
+    rendezvous.line(&["WARN", "MT0221", "name=\"near\"", "only an exit registers"]);
+    let _exit = place.exit("exit", address).until_ready();
+    let forward = loopback(free_port());
+    let _entry = place.entry("entry", forward, address).until_ready();
+    exchange(forward, &listener, 1 << 10);
+    let visitor = place.entry("exit", loopback(free_port()), address);
+    visitor.line(&["only an entry visits"]);
+    assert_eq!(intruder.get("/readyz").0, 503);
+}
+
+#[test]
+fn a_ticket_that_nobody_has_is_refused() {
+    let place = Place::new();
+    let rendezvous = place.rendezvous();
+    let mut guess = connect(loopback(place.port));
+    guess.write_all(b"MUXMEETS0123456789abcdef").unwrap();
+    rendezvous.line(&["WARN", "MT0221", "the ticket is not valid"]);
+    let _ = end_of(&guess);
 }
 
 #[test]
 fn streams_outlive_a_rendezvous_that_is_replaced() {
     let (place, (listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
-    let _exit = place.exit(&place.right, address).until_ready();
+    let _exit = place.exit("exit", address).until_ready();
     let forward = loopback(free_port());
-    let _entry = place.entry(&place.visits, forward, address).until_ready();
+    let entry = place.entry("entry", forward, address).until_ready();
     let mut client = connect(forward);
     let target = accept(&listener);
     client.write_all(b"before ").unwrap();
     drop(rendezvous);
+    // After two failures, the entry dials the name of the rendezvous again.
+    until("three dials have failed", || {
+        let log = entry.log();
+        log.matches("Cannot dial a carrier").count() >= 3
+    });
     client.write_all(b"after").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     let _another = place.rendezvous();
@@ -195,18 +176,81 @@ fn streams_outlive_a_rendezvous_that_is_replaced() {
 }
 
 #[test]
-fn an_exit_that_is_replaced_is_visited_under_the_same_name() {
+fn an_exit_that_is_replaced_is_visited_under_the_same_key() {
     let (place, (listener, address)) = (Place::new(), target());
     let _rendezvous = place.rendezvous();
-    let exit = place.exit(&place.right, address).until_ready();
-    let forward = loopback(free_port());
-    let _entry = place.entry(&place.visits, forward, address).until_ready();
+    let exit = place.exit("exit", address).until_ready();
+    let [forward, second] = [(); 2].map(|()| loopback(free_port()));
+    let _entry = place.entry("entry", forward, address).until_ready();
+    let _other = place.entry("entry", second, address).until_ready();
     drop(exit);
-    let _exit = place.exit(&place.right, address).until_ready();
-    until("the new exit has all carriers", || {
-        _exit.status()["carriers"].as_array().unwrap().len() == 3
-    });
+    let exit = place.exit("exit", address).until_ready();
+    until("the new exit has all carriers", || carriers(&exit) == 6);
     exchange(forward, &listener, 1 << 10);
+    exchange(second, &listener, 1 << 10);
+}
+
+#[test]
+fn exits_with_one_key_are_all_registered_and_each_visitor_keeps_to_one() {
+    let (place, (listener, address)) = (Place::new(), target());
+    let rendezvous = place.rendezvous();
+    let registered = || rendezvous.status()["rendezvous"]["registered"].clone();
+    let exits = [(); 2].map(|()| place.exit("exit", address).until_ready());
+    until("both exits are registered", || {
+        registered() == serde_json::json!(["db", "db"])
+    });
+    let forward = loopback(free_port());
+    let entry = place.entry("entry", forward, address).until_ready();
+    until("one exit has all carriers of the entry", || {
+        let mut counts = exits.each_ref().map(carriers);
+        counts.sort_unstable();
+        counts == [0, 3] && carriers(&entry) == 3
+    });
+    let mut client = connect(forward);
+    let target = accept(&listener);
+    client.write_all(b"before ").unwrap();
+    // An exit that shuts down is no longer registered, while its streams continue.
+    let [one, other] = exits;
+    let (leaves, stays) = match carriers(&one) {
+        0 => (other, one),
+        _ => (one, other),
+    };
+    leaves.signal("TERM");
+    until("one exit is registered", || {
+        registered() == serde_json::json!(["db"])
+    });
+    until("the other exit has a carrier", || carriers(&stays) > 0);
+    exchange(forward, &listener, 1 << 10);
+    client.write_all(b"after").unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(read_all(&target), b"before after");
+    drop((client, target));
+    assert!(leaves.wait().success());
+    assert_eq!(stays.get("/readyz").0, 200);
+}
+
+#[test]
+fn a_member_with_many_visits_leaves_room_for_the_others() {
+    let (place, (listener, address)) = (Place::new(), target());
+    let rendezvous = place.rendezvous_with(&["--limit-carriers", "3"]);
+    let [near, db] = place.lines();
+    let member = place.key("member", 0);
+    let file = place.exit_file("exit", address);
+    let peers = format!("peers: [{}, {member}]", place.key("entry", 0));
+    let file = file.replace(&format!("peers: [{}]", place.key("entry", 0)), &peers);
+    place.replace_members(&format!("{near}{db}{member} other\n"));
+    let _exit = Gate::with_file(&file).until_ready();
+    let greedy = place.entry("entry", loopback(free_port()), address);
+    let greedy = greedy.until_ready();
+    until("one member has all visits", || carriers(&greedy) == 3);
+    let forward = loopback(free_port());
+    let _honest = place.entry("member", forward, address).until_ready();
+    exchange(forward, &listener, 1 << 10);
+    rendezvous.line(&[
+        "The connections of two leaves ended",
+        "name=\"near\"",
+        "share",
+    ]);
 }
 
 #[test]
@@ -220,9 +264,9 @@ fn strangers_without_a_word_are_bounded_and_leave_room_for_leaves() {
         evicted + count("muxgate_handshakes_dropped_total ") >= 400 - 256
     });
     rendezvous.line(&["WARN", "MT0221", "too many"]);
-    let _exit = place.exit(&place.right, address).until_ready();
+    let _exit = place.exit("exit", address).until_ready();
     let forward = loopback(free_port());
-    let _entry = place.entry(&place.visits, forward, address).until_ready();
+    let _entry = place.entry("entry", forward, address).until_ready();
     exchange(forward, &listener, 1 << 10);
     // Each of these connections was closed.
     for tcp in &silent {
@@ -232,76 +276,54 @@ fn strangers_without_a_word_are_bounded_and_leave_room_for_leaves() {
     }
 }
 
-/// Replaces a file atomically, so that no reader sees an incomplete file.
-fn replace(file: &Path, text: &str) {
-    let staged = file.with_extension("new");
-    std::fs::write(&staged, text).unwrap();
-    std::fs::rename(staged, file).unwrap();
-}
-
 #[test]
-fn the_secret_of_an_entry_registers_nothing_and_that_of_an_exit_visits_nothing() {
+fn a_removed_member_loses_its_registration_and_its_connections() {
     let (place, (listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
-    let intruder = place.exit(&place.visits, address);
-    intruder.line(&[
-        "Cannot register at the rendezvous",
-        "secret for this role is wrong",
-    ]);
-    let _exit = place.exit(&place.right, address).until_ready();
+    let exit = place.exit("exit", address).until_ready();
     let forward = loopback(free_port());
-    let _entry = place.entry(&place.visits, forward, address).until_ready();
-    exchange(forward, &listener, 1 << 10);
-    let visitor = place.entry(&place.right, loopback(free_port()), address);
-    visitor.line(&["No carrier", "secret for this role is wrong"]);
-    assert_eq!(intruder.get("/readyz").0, 503);
-    rendezvous.line(&[
-        "WARN",
-        "MT0221",
-        "name=\"db\"",
-        "secret for this role is wrong",
-    ]);
-}
-
-#[test]
-fn changed_secrets_are_for_who_comes_next_and_meetings_go_on() {
-    let (place, (listener, address)) = (Place::new(), target());
-    let rendezvous = place.rendezvous();
-    let exit = place.exit(&place.right, address).until_ready();
-    let forward = loopback(free_port());
-    let entry = place.entry(&place.visits, forward, address).until_ready();
+    let entry = place.entry("entry", forward, address).until_ready();
+    until("the entry has three carriers", || carriers(&entry) == 3);
     let mut client = connect(forward);
     let target = accept(&listener);
     client.write_all(b"before ").unwrap();
-    // An invalid file has no effect.
-    replace(&place.secrets, &format!("db {SECRET} {VISITS}\nweb"));
-    rendezvous.line(&[
-        "ERROR",
-        "MT0231",
-        "line 2",
-        "last valid secrets remain in force",
-    ]);
+    let [near, db] = place.lines();
+    // An invalid line removes nobody that the other lines list.
+    place.replace_members(&format!("{near}{db}word\n"));
+    rendezvous.line(&["ERROR", "MT0231", "line 3"]);
     assert_eq!(exit.get("/readyz").0, 200);
-    replace(&place.secrets, &format!("db {OTHER} {VISITS}\n"));
-    rendezvous.line(&["INFO", "Secrets reloaded", "registrations_ended=1"]);
-    // The exit cannot register, because it still has the old secret.
-    exit.line(&[
-        "Cannot register at the rendezvous",
-        "secret for this role is wrong",
-    ]);
+    place.replace_members(&near);
+    rendezvous.line(&["WARN", "Registration ended", "name=\"db\""]);
+    exit.line(&["Cannot register at the rendezvous", "MT0235"]);
+    until("the exit is not ready", || exit.get("/readyz").0 == 503);
+    until("no connection is joined", || {
+        rendezvous.status()["rendezvous"]["meeting"] == 0
+    });
+    until("the entry has no carriers", || carriers(&entry) == 0);
+    place.replace_members(&format!("{near}{db}"));
+    let _exit = exit.until_ready();
+    // The session continues: its carriers are joined again.
     client.write_all(b"after").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(read_all(&target), b"before after");
-    assert_eq!(entry.status()["carriers"].as_array().unwrap().len(), 3);
-    // Leaves also reload their file.
-    replace(&place.right, &format!("{OTHER}\n"));
-    let _exit = exit.until_ready();
+    // A removed visitor loses its connections, too.
+    place.replace_members(&db);
+    until("the entry has no carriers", || carriers(&entry) == 0);
+    place.replace_members(&format!("{near}{db}"));
     let another = loopback(free_port());
-    let _entry = place.entry(&place.visits, another, address).until_ready();
+    let _entry = place.entry("entry", another, address).until_ready();
     exchange(another, &listener, 1 << 10);
-    for log in [rendezvous.log(), entry.log()] {
-        assert!(!log.contains(SECRET) && !log.contains(OTHER));
-    }
+    // A time that has come ends a registration and its connections, too.
+    until("connections are joined", || {
+        rendezvous.status()["rendezvous"]["meeting"] != 0
+    });
+    place.replace_members(&format!(
+        "{near}expirationTime=\"2020-01-01T00:00:00Z\" {db}"
+    ));
+    until("the expired exit is not registered", || {
+        let about = &rendezvous.status()["rendezvous"];
+        about["registered"] == serde_json::json!([]) && about["meeting"] == 0
+    });
 }
 
 #[test]
@@ -309,18 +331,17 @@ fn a_rendezvous_says_who_waits_who_meets_and_what_was_refused() {
     let (place, (listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
     let about = || rendezvous.status()["rendezvous"].clone();
-    assert_eq!(about()["names"], 2);
     assert_eq!(about()["registered"], serde_json::json!([]));
-    let early = place.entry(&place.visits, loopback(free_port()), address);
-    rendezvous.line(&["WARN", "MT0221", "name=\"db\"", "check that the exit runs"]);
+    let early = place.entry("entry", loopback(free_port()), address);
+    rendezvous.line(&["WARN", "MT0221", "name=\"near\"", "no exit is registered"]);
     drop(early);
     let silent = connect(loopback(place.port));
     until("one connection is unauthenticated", || {
         about()["strangers"] == 1
     });
-    let _exit = place.exit(&place.right, address).until_ready();
+    let exit = place.exit("exit", address).until_ready();
     let forward = loopback(free_port());
-    let entry = place.entry(&place.visits, forward, address).until_ready();
+    let entry = place.entry("entry", forward, address).until_ready();
     until("three pairs of connections are joined", || {
         about()["meeting"] == 3
     });
@@ -331,7 +352,7 @@ fn a_rendezvous_says_who_waits_who_meets_and_what_was_refused() {
     assert!(said["bytes"].as_u64().unwrap() > 2 << 20, "{said}");
     assert!(rendezvous.status()["streams"]["refused"]["MT0221"].as_u64() >= Some(1));
     let (_, page) = rendezvous.get("/metrics");
-    for (state, count) in [("stranger", 1), ("registered", 1), ("meeting", 3)] {
+    for (state, count) in [("registered", 1), ("meeting", 3)] {
         let line = format!("muxgate_rendezvous_leaves{{state=\"{state}\"}} {count}.0\n");
         assert!(page.contains(&line), "no {line} in {page}");
     }
@@ -342,28 +363,5 @@ fn a_rendezvous_says_who_waits_who_meets_and_what_was_refused() {
         about()["meeting"] == 0 && about()["strangers"] == 0
     });
     // Other roles do not have these metrics.
-    assert!(!_exit.get("/metrics").1.contains("muxgate_rendezvous"));
-}
-
-#[test]
-fn a_file_without_a_secret_that_will_do_is_said_at_once() {
-    let place = Place::new();
-    std::fs::write(&place.right, "short").unwrap();
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_muxgate"))
-        .args([
-            "exit",
-            "--security",
-            "none",
-            "--rendezvous",
-            "127.0.0.1:1",
-            "--name",
-            "db",
-        ])
-        .arg("--secret-file")
-        .arg(&place.right)
-        .output()
-        .unwrap();
-    assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("the secret has 5 bytes"), "{said}");
+    assert!(!exit.get("/metrics").1.contains("muxgate_rendezvous"));
 }

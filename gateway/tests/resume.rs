@@ -36,15 +36,16 @@ fn tunnel(carriers: u8) -> Tunnel {
     let carrier = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
-         workers: 2\nallow: ['{address}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n"
+         workers: 2\nallow: [{address_rule}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n",
+        address_rule = common::rule(address)
     ))
     .until_ready();
     let path = Path::to(carrier);
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let entry = Gate::with_file(&format!(
-        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect: {}\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {}\nadmin: ADMIN\n\
          workers: 1\npool: {{min: {carriers}, max: {carriers}}}\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         path.address,
         address.port()
     ))

@@ -53,10 +53,10 @@ fn entry_text(
 ) -> String {
     let [forward, entry] = more;
     format!(
-        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: {carrier}\nadmin: ADMIN\n{entry}\
-         drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
-         - {{name: back, direction: ExitToEntry, listen: '127.0.0.1:{port}', \
-         target: {{host: 127.0.0.1, port: {}}}{forward}}}\n",
+        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: {carrier}\nadmin: ADMIN\n{entry}\
+         drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nreverseForwards:\n\
+         - {{name: back, listen: '127.0.0.1:{port}', \
+         targets: [{{host: 127.0.0.1, port: {}}}]{forward}}}\n",
         target.port()
     )
 }
@@ -317,9 +317,7 @@ fn an_entry_dials_for_its_exit_nothing_that_is_protected(protocol: &str) {
     names_itself(listener, b"t");
     let is_reached = || matches!(connect(loopback(port)).read(&mut [0]), Ok(1));
     assert!(is_reached());
-    entry.rewrite(&format!(
-        "{text}policy: {{protected: ['127.0.0.0/8', '::1']}}\n"
-    ));
+    entry.rewrite(&format!("{text}protectedCIDRs: ['127.0.0.0/8', '::1']\n"));
     until("the entry refuses to dial", || !is_reached());
     let refused = &entry.status()["streams"]["refused"]["MT0204"];
     assert!(refused.as_u64() > Some(0), "{refused}");
@@ -563,7 +561,7 @@ fn forwards_come_go_and_change_while_the_entry_runs(protocol: &str) {
         name_behind(port) == b"second"
     });
     let (without, _) = text(two)
-        .split_once("forwards:")
+        .split_once("reverseForwards:")
         .map(|(a, b)| (a.to_owned(), b.len()))
         .unwrap();
     entry.rewrite(&without);

@@ -25,7 +25,8 @@ use ends::{ENTRY, EXIT, LATER, carrier_address, entry, gateway_key, public_keys}
 /// An exit with `security` that may dial `allow`, with `more` lines of YAML.
 fn exit_text(security: &str, carrier: SocketAddr, allow: SocketAddr, more: &str) -> String {
     format!(
-        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: ['{allow}']\n{more}"
+        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{allow_rule}]\n{more}",
+        allow_rule = common::rule(allow)
     )
 }
 
@@ -104,7 +105,7 @@ fn a_peer_that_is_taken_out_ends_at_once_and_the_others_go_on() {
         });
         exit.rewrite(&text(&fewer));
         revoked.0.assert_cut();
-        exit.line(&["Carrier ended", "MT0232", "security.peers"]);
+        exit.line(&["Carrier ended", "MT0232", "is no longer"]);
         exit.line(&["Stream closed", "reason=\"revoked\"", "MT0232"]);
         until("the revoked entry is not ready", || {
             revoked.1.get("/readyz").0 == 503
@@ -179,7 +180,10 @@ fn the_part_of_a_file_that_needs_no_restart_counts_and_the_rest_is_named() {
     let entry = gate.until_ready();
     let open = Open::through(forward, &listener);
     let hash = exit.status()["configHash"].clone();
-    let deny = format!("policy: {{deny: ['{target}']}}\n");
+    let deny = format!(
+        "deny: [{target_rule}]\n",
+        target_rule = common::rule(target)
+    );
     exit.rewrite(&text(&format!("workers: 2\nresume: false\n{deny}")));
     open.assert_cut();
     exit.line(&["Stream closed", "reason=\"denied\"", "MT0222"]);
@@ -219,16 +223,24 @@ fn streams_stay_when_what_allowed_them_goes_and_end_by_a_rule_that_denies() {
             exit.log().matches("Configuration reloaded").count() == times
         });
     };
-    exit.rewrite(&text("").replace(&format!("allow: ['{target}']\n"), ""));
+    exit.rewrite(&text("").replace(
+        &format!(
+            "allow: [{target_rule}]\n",
+            target_rule = common::rule(target)
+        ),
+        "",
+    ));
     taken_over(1);
     assert_reset(&connect(first.1));
     // These rules deny another target, and another port of the same target.
-    exit.rewrite(&text("policy: {deny: ['192.0.2.1', '127.0.0.1:1']}\n"));
+    exit.rewrite(&text(
+        "deny: [{cidr: 192.0.2.1/32}, {cidr: 127.0.0.1/32, port: 1}]\n",
+    ));
     taken_over(2);
     Open::through(first.1, &listener);
     kept.assert_carries();
     cut.assert_carries();
-    exit.rewrite(&text(&format!("policy: {{deny: ['*,peer={denied}']}}\n")));
+    exit.rewrite(&text(&format!("deny: [{{host: '*', peer: '{denied}'}}]\n")));
     cut.assert_cut();
     kept.assert_carries();
     assert_reset(&connect(second.1));
@@ -244,9 +256,9 @@ fn streams_of_the_exit_end_by_a_rule_of_the_entry() {
     );
     let _exit = Gate::with_file(&exit).until_ready();
     let text = format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: '{carrier}'\nadmin: ADMIN\nforwards:\n\
-         - {{name: back, direction: ExitToEntry, listen: '127.0.0.1:{port}', \
-         target: {{host: localhost, port: {}}}}}\n",
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{carrier}'\nadmin: ADMIN\nreverseForwards:\n\
+         - {{name: back, listen: '127.0.0.1:{port}', \
+         targets: [{{host: localhost, port: {}}}]}}\n",
         target.port()
     );
     let entry = Gate::with_file(&text).until_ready();
@@ -256,7 +268,7 @@ fn streams_of_the_exit_end_by_a_rule_of_the_entry() {
     let forward = ([127, 0, 0, 1], port).into();
     let open = Open::through(forward, &listener);
     // The rule applies to the dialled name, which is not resolved again.
-    entry.rewrite(&format!("{text}policy: {{deny: ['localhost']}}\n"));
+    entry.rewrite(&format!("{text}deny: [{{host: localhost}}]\n"));
     open.assert_cut();
     assert_reset(&connect(forward));
 }
@@ -322,7 +334,7 @@ fn a_renewed_entry_replaces_its_carriers_and_streams_go_on() {
 
 #[test]
 fn a_renewed_entry_leaves_a_session_that_cannot_resume_to_its_streams() {
-    let tunnel = Certified::for_seconds("Jmux", 3600);
+    let tunnel = Certified::for_seconds("JMUX", 3600);
     tunnel.renew();
     tunnel
         .entry
@@ -353,7 +365,7 @@ fn a_carrier_ends_with_its_certificate_and_its_streams_go_on_over_a_good_one() {
 
 #[test]
 fn a_session_that_cannot_resume_drains_once_its_certificate_has_expired() {
-    let tunnel = Certified::for_seconds("Jmux", 25);
+    let tunnel = Certified::for_seconds("JMUX", 25);
     tunnel.exit.line(&["has expired", "drains"]);
     tunnel.open.assert_carries();
     assert_reset(&connect(tunnel.forward));

@@ -27,8 +27,9 @@ fn carries_bulk_without_splicing(protocol: &str, ends: &Ends) {
     let (listener, target) = target();
     let carrier = carrier_address();
     let exit = Gate::with_file(&format!(
-        "role: Exit\nprotocol: {protocol}\nsecurity: {}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\nallow: ['{target}']\n",
-        ends.exit
+        "role: Exit\nprotocol: {protocol}\nsecurity: {}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\nallow: [{target_rule}]\n",
+        ends.exit,
+        target_rule = common::rule(target)
     ));
     let (entry, forward) = entry(&ends.entry, protocol, carrier, target);
     let entry = entry.until_ready();
@@ -93,7 +94,8 @@ fn a_rule_for_one_peer_is_for_the_one_whose_certificate_says_so() {
     let (listener, target) = target();
     let carrier = carrier_address();
     let _exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {both}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: ['{target},peer={ENTRY}']\n"
+        "role: Exit\nsecurity: {both}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{}]\n",
+        common::rule(format!("{target},peer={ENTRY}"))
     ))
     .until_ready();
     let (named, forward) = entry(&ends.entry, "Native", carrier, target);
@@ -110,7 +112,7 @@ fn bulk_arrives_exactly_over_tls_with_certificates_and_with_keys() {
     let dir = tempfile::tempdir().unwrap();
     let (_, _, tls) = tls(dir.path(), &Authority::new());
     for ends in [tls, by_keys(dir.path())] {
-        for protocol in ["Native", "Jmux"] {
+        for protocol in ["Native", "JMUX"] {
             carries_bulk_without_splicing(protocol, &ends);
         }
     }
@@ -125,12 +127,14 @@ fn bulk_arrives_exactly_over_web_sockets_alone_over_tls_and_below_tls_with_keys(
         entry: "{mode: None}".to_owned(),
     };
     for ends in [plain, tls, by_keys(dir.path())] {
-        let web_socket = |security: &str| format!("{security}\nwebSocket: {{path: /carrier}}");
+        let web_socket = |security: &str| {
+            format!("{security}\ntransport: WebSocket\nwebSocket: {{path: /carrier}}")
+        };
         let ends = Ends {
             exit: web_socket(&ends.exit),
             entry: web_socket(&ends.entry),
         };
-        for protocol in ["Native", "Jmux"] {
+        for protocol in ["Native", "JMUX"] {
             carries_bulk_without_splicing(protocol, &ends);
         }
     }
@@ -173,7 +177,7 @@ fn web_socket(carrier: SocketAddr, path: &str, frames: &[u8]) -> Vec<u8> {
 fn a_web_socket_is_answered_as_the_rfc_says_and_at_its_path_alone() {
     let carrier = carrier_address();
     let exit = exit(
-        "{mode: None}\nwebSocket: {path: /carrier}",
+        "{mode: None}\ntransport: WebSocket\nwebSocket: {path: /carrier}",
         carrier,
         carrier,
     );

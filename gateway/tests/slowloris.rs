@@ -18,6 +18,8 @@ mod common;
 mod ends;
 #[path = "common/herd.rs"]
 mod herd;
+#[path = "common/meeting.rs"]
+mod meeting;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -28,13 +30,14 @@ use authority::Authority;
 use common::*;
 use ends::*;
 use herd::Herd;
+use meeting::Place;
 
 const SILENT: usize = 5_000;
 /// Maximum memory of a waiting connection, in KiB. The maximum is three times the measured value:
-/// in an unoptimized build, a carrier uses 9.8 to 10.9 KiB, a client 2.3 KiB, and a leaf 3.6 KiB.
+/// in an unoptimized build, a carrier uses 9.8 to 10.9 KiB, and a client 2.3 KiB. The handshake of a
+/// leaf is that of a carrier.
 const KIB_A_CARRIER: f64 = 32.0;
 const KIB_A_CLIENT: f64 = 7.0;
-const KIB_A_LEAF: f64 = 11.0;
 /// Factor by which the memory of a waiting connection may be larger while all connections arrive at
 /// once. Evicted connections that are not closed yet also use memory.
 const AT_THE_PEAK: f64 = 2.0;
@@ -73,8 +76,8 @@ fn doors(dir: &Path) -> Vec<Door> {
         entry: "{mode: None}".to_owned(),
     };
     let web_socket = |ends: Ends| Ends {
-        exit: ends.exit + "\nwebSocket: {path: /carrier}",
-        entry: ends.entry + "\nwebSocket: {path: /carrier}",
+        exit: ends.exit + "\ntransport: WebSocket\nwebSocket: {path: /carrier}",
+        entry: ends.entry + "\ntransport: WebSocket\nwebSocket: {path: /carrier}",
     };
     let begun = b"GET /carrier HTTP/1.1\r\nUpgrade: websocket\r\nX: xxxxxxxxxxxxxxx";
     let hello = b"\x16\x03\x01\x40\0\x01\0\x3f\xfc\x03\x03";
@@ -83,10 +86,10 @@ fn doors(dir: &Path) -> Vec<Door> {
         carriers("keys", by_keys(dir), hello, target),
         carriers("plain", plain(), b"\x01\0\0\0\0\0\0\xff", target),
         carriers("WebSocket", web_socket(plain()), begun, target),
-        clients("SOCKS5", "Socks5", b"\x05\x20\0\0\0\0\0", target),
+        clients("SOCKS5", "SOCKS5", b"\x05\x20\0\0\0\0\0", target),
         clients(
             "HTTP",
-            "HttpConnect",
+            "HTTP",
             b"CONNECT web:80 HTTP/1.1\r\nHost: xxxx",
             target,
         ),
@@ -121,11 +124,11 @@ fn clients(name: &'static str, protocol: &str, prefix: &'static [u8], target: So
     let exit = Gate::exit("Native", carrier, &[&target.to_string()]);
     let address = carrier_address();
     let gate = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         forwards:\n- {{name: a, listen: '{address}', protocol: {protocol}, limits: {{streams: 8}}}}\n"
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         proxies:\n- {{name: a, listen: '{address}', protocol: {protocol}, limits: {{streams: 8}}}}\n"
     ))
     .until_ready();
-    let socks = protocol == "Socks5";
+    let socks = protocol == "SOCKS5";
     let visit = move || {
         echo_through(address, |tcp| {
             let (said, answer) = match socks {
@@ -158,39 +161,25 @@ fn clients(name: &'static str, protocol: &str, prefix: &'static [u8], target: So
 
 /// The port of a rendezvous. The legitimate client is a new leaf that visits.
 fn rendezvous(target: SocketAddr) -> Door {
-    const SECRET: &str = "0123456789abcdef0123456789abcdef";
-    let dir = tempfile::tempdir().unwrap();
-    const VISITS: &str = "fedcba9876543210fedcba9876543210";
-    let [secrets, own, visits] = ["secrets", "own", "visits"].map(|name| dir.path().join(name));
-    std::fs::write(&secrets, format!("db {SECRET} {VISITS}\n")).unwrap();
-    std::fs::write(&own, SECRET).unwrap();
-    std::fs::write(&visits, VISITS).unwrap();
-    let address = carrier_address();
-    let listen = address.to_string();
-    let secrets = secrets.to_str().unwrap();
-    let gate = Gate::with_flags(&["rendezvous", "--listen", &listen, "--secrets", secrets]);
-    let gate = gate.until_ready();
-    let leaf = |file: &Path| format!("rendezvous: {{name: db, secretFile: '{}'}}", file.display());
-    let (own, visits) = (leaf(&own), leaf(&visits));
-    let exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nconnect: '{address}'\nadmin: ADMIN\n{own}\nallow: ['{target}']\n"
-    ))
-    .until_ready();
+    let place = Place::new();
+    let address = meeting::loopback(place.port);
+    let gate = place.rendezvous();
+    let exit = place.exit("exit", target).until_ready();
     let visit = move || {
-        let security = format!("{{mode: None}}\n{visits}");
-        let (_entry, forward) = entry(&security, "Native", address, target);
+        let forward = carrier_address();
+        let _entry = place.entry("entry", forward, target).until_ready();
         echo_through(forward, |_| {});
     };
     Door {
         name: "rendezvous",
         gate,
         address,
-        prefix: b"\x01\x3cMUXMEETS\x01\x02\0\0\0\0",
+        prefix: b"\x16\x03\x01\x40\0\x01\0\x3f\xfc\x03\x03",
         permits: PERMITS_MAX,
-        kib_a_permit: KIB_A_LEAF,
+        kib_a_permit: KIB_A_CARRIER,
         code: "MT0221",
         visit: Box::new(visit),
-        _rest: vec![Box::new(exit), Box::new(dir)],
+        _rest: vec![Box::new(exit)],
     }
 }
 

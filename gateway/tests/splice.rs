@@ -22,11 +22,12 @@ fn pair(fields: &str, forward: &str, target: &TcpListener) -> Pair {
     let target = target.local_addr().unwrap();
     let common = format!("protocol: Native\nsecurity: {{mode: None}}\n{fields}\nadmin: ADMIN\n");
     let exit = Gate::with_file(&format!(
-        "{common}role: Exit\nlisten: 127.0.0.1:{carrier}\nallow: ['{target}']\n"
+        "{common}role: Exit\nlisten: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n",
+        target_rule = common::rule(target)
     ));
     let entry = Gate::with_file(&format!(
-        "{common}role: Entry\nconnect: 127.0.0.1:{carrier}\nforwards:\n\
-         - {{name: splice, listen: '127.0.0.1:{port}', target: {{host: {}, port: {}}}{forward}}}\n",
+        "{common}role: Entry\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nforwards:\n\
+         - {{name: splice, listen: '127.0.0.1:{port}', targets: [{{host: {}, port: {}}}]{forward}}}\n",
         target.ip(),
         target.port()
     ));
@@ -152,7 +153,7 @@ fn an_urgent_byte_in_the_middle_of_bulk_stops_nothing() {
 #[test]
 fn a_stream_with_a_rate_of_its_own_is_not_spliced_past_it() {
     let (listener, _) = target();
-    let limits = ", limits: {rate: 1Gbit}";
+    let limits = ", limits: {bitsPerSecond: 1G}";
     let pair = pair("resume: false", limits, &listener);
     let client = pair.connect();
     let server = accept(&listener);

@@ -182,8 +182,8 @@ fn exit(security: &str, port: u16, more: &str) -> Gate {
 fn entry(security: &str, port: u16, target: SocketAddr) -> (Gate, SocketAddr) {
     let forward = loopback(free_port());
     let gate = Gate::with_file(&format!(
-        "role: Entry\nprotocol: SSH\nsecurity: {security}\nconnect: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n\
-         forwards:\n- {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
+        "role: Entry\nprotocol: SSH\nsecurity: {security}\nconnect:\n- name: far\n  address: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n\
+         forwards:\n- {{name: a, listen: '{forward}', targets: [{{host: {}, port: {}}}]}}\n",
         target.ip(),
         target.port()
     ));
@@ -226,7 +226,14 @@ fn assert_streams_interoperate(client: &dyn Fn() -> TcpStream, listener: &TcpLis
 fn ssh_forwards_from_here_through_an_exit() {
     let (keys, port, here) = (Keys::new(), free_port(), free_port());
     let (listener, target) = target();
-    let exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    let exit = exit(
+        &keys.security(),
+        port,
+        &format!(
+            "allow: [{target_rule}]\n",
+            target_rule = common::rule(target)
+        ),
+    );
     let forward = format!("{here}:{target}");
     let denied = free_port();
     let denied_forward = format!("{denied}:127.0.0.1:1");
@@ -245,7 +252,11 @@ fn ssh_forwards_to_where_its_clients_say_and_to_unix_sockets() {
     let (listener, target) = target();
     let unix = keys.at("target.sock");
     let unix_listener = std::os::unix::net::UnixListener::bind(&unix).unwrap();
-    let allow = format!("allow: ['{target}', 'unix:{}']\n", unix.display());
+    let allow = format!(
+        "allow: [{}, {{unix: {}}}]\n",
+        common::rule(target),
+        unix.display()
+    );
     let _exit = exit(&keys.security(), port, &allow);
     let to_unix = free_port();
     let forward = format!("{to_unix}:{}", unix.display());
@@ -277,7 +288,14 @@ fn ssh_forwards_to_where_its_clients_say_and_to_unix_sockets() {
 fn ssh_with_its_own_input_and_output_ends_with_its_stream() {
     let (keys, port) = (Keys::new(), free_port());
     let (listener, target) = target();
-    let _exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    let _exit = exit(
+        &keys.security(),
+        port,
+        &format!(
+            "allow: [{target_rule}]\n",
+            target_rule = common::rule(target)
+        ),
+    );
     let mut ssh = keys.ssh(port, "user", &["-W", &target.to_string()]);
     ssh.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut ssh = ssh.spawn().expect("apt-get install openssh-client");
@@ -310,7 +328,14 @@ fn a_user_with_an_rsa_key_logs_in_if_the_key_is_long_enough() {
     make("long", "3072");
     make("short", "2048");
     keys.authorize(&(keys.public("long") + &keys.public("short")));
-    let exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    let exit = exit(
+        &keys.security(),
+        port,
+        &format!(
+            "allow: [{target_rule}]\n",
+            target_rule = common::rule(target)
+        ),
+    );
     exit.line(&["the RSA key has 2048 bits"]);
     let local = free_port();
     let forward = format!("{local}:{target}");
@@ -327,7 +352,14 @@ fn a_user_with_a_fido_key_logs_in() {
     let agent = agent::Agent::start(keys.dir.path());
     keys.authorize(&agent.public);
     std::fs::write(keys.at("fido.pub"), &agent.public).unwrap();
-    let _exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    let _exit = exit(
+        &keys.security(),
+        port,
+        &format!(
+            "allow: [{target_rule}]\n",
+            target_rule = common::rule(target)
+        ),
+    );
     let local = free_port();
     let forward = format!("{local}:{target}");
     // With a public key file as the identity, ssh uses the private key of the agent.
@@ -344,7 +376,10 @@ fn aes_in_counter_mode_is_for_exits_that_offer_it() {
     let keys = Keys::new();
     let (listener, target) = target();
     let ciphers = ["-c", "aes256-ctr", "-m", "hmac-sha2-256-etm@openssh.com"];
-    let allow = format!("allow: ['{target}']\n");
+    let allow = format!(
+        "allow: [{target_rule}]\n",
+        target_rule = common::rule(target)
+    );
     let port = free_port();
     let _default = exit(&keys.security(), port, &allow);
     let refused = keys.said(port, "user", &[&ciphers[..], &["-N"]].concat(), &[]);
@@ -409,7 +444,14 @@ fn who_is_not_in_the_file_does_not_log_in_and_a_line_that_is_taken_out_ends_its_
     let (keys, port, here) = (Keys::new(), free_port(), free_port());
     keys.make("stranger");
     let (listener, target) = target();
-    let exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    let exit = exit(
+        &keys.security(),
+        port,
+        &format!(
+            "allow: [{target_rule}]\n",
+            target_rule = common::rule(target)
+        ),
+    );
     let said = keys.said(port, "stranger", &["-N"], &[]);
     assert!(said.contains("Permission denied (publickey)"), "{said}");
     exit.line(&["Carrier refused", "is not in authorizedKeys"]);
@@ -429,7 +471,10 @@ fn options_of_a_key_restrict_it_and_one_that_is_not_known_leaves_it_out() {
     let (keys, port) = (Keys::new(), free_port());
     let (listener, target) = target();
     let other = free_port();
-    let allow = format!("allow: ['{target}', '127.0.0.1:{other}']\nallowListen: ['{other}']\n");
+    let allow = format!(
+        "allow: [{}, {{cidr: 127.0.0.1/32, port: {other}}}]\nallowListen: ['{other}']\n",
+        common::rule(target)
+    );
     let exit = exit(&keys.security(), port, &allow);
     let key = keys.public("user");
     let with = |options: &str| {
@@ -493,8 +538,8 @@ fn certificates_log_in_for_as_long_as_they_are_good() {
         &keys.security_by_certificates(),
         port,
         &format!(
-            "allow: ['{target},peer=ssh:user@{}']\n",
-            print_of(&keys, "ca")
+            "allow: [{}]\n",
+            common::rule(format!("{target},peer=ssh:user@{}", print_of(&keys, "ca")))
         ),
     );
     let said = keys.said(port, "user", &["-N"], &[]);
@@ -562,8 +607,10 @@ fn a_rule_may_be_for_one_key() {
     let (listener, target) = target();
     let print = print_of(&keys, "user");
     let far = free_port();
-    let rules =
-        format!("allow: ['{target},peer=ssh:{print}']\nallowListen: ['{far},peer=ssh:{print}']\n");
+    let rules = format!(
+        "allow: [{}]\nallowListen: ['{far},peer=ssh:{print}']\n",
+        common::rule(format!("{target},peer=ssh:{print}"))
+    );
     let _exit = exit(&keys.security(), port, &rules);
     let here = free_port();
     let forwards = [
@@ -638,8 +685,8 @@ fn a_port_that_an_entry_has_is_not_for_users_of_ssh() {
     ))
     .until_ready();
     let _entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: '127.0.0.1:{carrier}'\nadmin: ADMIN\nworkers: 1\n\
-         forwards:\n- {{name: a, direction: ExitToEntry, listen: '127.0.0.1:{far}', target: {{host: {}, port: {}}}}}\n",
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '127.0.0.1:{carrier}'\nadmin: ADMIN\nworkers: 1\n\
+         reverseForwards:\n- {{name: a, listen: '127.0.0.1:{far}', targets: [{{host: {}, port: {}}}]}}\n",
         target.ip(),
         target.port()
     ))
@@ -690,8 +737,8 @@ fn an_entry_has_an_sshd_listen() {
     let security = keys.entry_security("user", "root", &format!("[127.0.0.1]:{port} {key}"));
     let far = free_port();
     let gate = Gate::with_file(&format!(
-        "role: Entry\nprotocol: SSH\nsecurity: {security}\nconnect: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n\
-         forwards:\n- {{name: a, direction: ExitToEntry, listen: '127.0.0.1:{far}', target: {{host: {}, port: {}}}}}\n",
+        "role: Entry\nprotocol: SSH\nsecurity: {security}\nconnect:\n- name: far\n  address: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n\
+         reverseForwards:\n- {{name: a, listen: '127.0.0.1:{far}', targets: [{{host: {}, port: {}}}]}}\n",
         target.ip(),
         target.port()
     ))
@@ -738,7 +785,14 @@ fn a_host_that_is_hashed_or_has_a_certificate_is_known() {
     let (keys, port) = (Keys::new(), free_port());
     keys.make("ca");
     let (listener, target) = target();
-    let exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    let exit = exit(
+        &keys.security(),
+        port,
+        &format!(
+            "allow: [{target_rule}]\n",
+            target_rule = common::rule(target)
+        ),
+    );
     let known = keys.at("hashed");
     std::fs::write(&known, keys.known(port, "host")).unwrap();
     let args = ["-q", "-H", "-f", known.to_str().unwrap()];
@@ -800,7 +854,10 @@ fn an_entry_logs_in_to_an_exit_of_ours_by_a_certificate() {
     let _exit = exit(
         &keys.security_by_certificates(),
         port,
-        &format!("allow: ['{target}']\n"),
+        &format!(
+            "allow: [{target_rule}]\n",
+            target_rule = common::rule(target)
+        ),
     );
     let certificate = keys.at("user-cert.pub");
     let security = keys.entry_security("user", "somebody", &keys.known(port, "host"));
@@ -821,10 +878,10 @@ fn an_exit_of_another_protocol_takes_ssh_besides_with_the_same_rules() {
     let (listener, target) = target();
     let exit = Gate::with_file(&format!(
         "role: Exit\nsecurity: {{mode: None}}\nlisten: '127.0.0.1:{carrier}'\nadmin: ADMIN\nworkers: 2\n\
-         allow: ['{target}']\nallowListen: ['{far}']\nssh: {{listen: '127.0.0.1:{port}', hostKeys: ['{}'], \
+         allow: [{target_rule}]\nallowListen: ['{far}']\nssh: {{listen: '127.0.0.1:{port}', hostKeys: ['{}'], \
          authorizedKeys: '{}'}}\n",
         keys.at("host").display(),
-        keys.at("authorized_keys").display()
+        keys.at("authorized_keys").display(), target_rule = common::rule(target)
     ))
     .until_ready();
     let _entry = Gate::entry("Native", carrier, &[(forward, target)]).until_ready();

@@ -107,7 +107,7 @@ async fn log_in(port: u16) -> (Arc<Handle<Anyone>>, Arc<AtomicBool>) {
 fn exit(port: u16, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nprotocol: SSH\nsecurity: {{mode: None}}\nlisten: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n\
-         allow: ['{target}']\nmemory: {{receive: 8Mi}}\nlimits: {{streams: 512}}\n"
+         allow: [{target_rule}]\nmemory: {{receive: 8Mi}}\nlimits: {{streams: 512}}\n", target_rule = common::rule(target)
     ))
     .until_ready()
 }

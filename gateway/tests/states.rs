@@ -95,8 +95,8 @@ fn each_file_that_a_gateway_follows_has_a_state() {
     let (carrier, listen) = (carrier_address(), free_port());
     let yaml = |more: &str| {
         format!(
-            "role: Entry\nsecurity: {{mode: None}}\nconnect: '{carrier}'\nadmin: ADMIN\nforwards:\n\
-             - {{name: any, listen: '127.0.0.1:{listen}', protocol: Socks5, auth: {{usersFile: '{}'}}}}\n{more}",
+            "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: '{carrier}'\nadmin: ADMIN\nproxies:\n\
+             - {{name: any, listen: '127.0.0.1:{listen}', protocol: SOCKS5, usersFile: '{}'}}\n{more}",
             users.display()
         )
     };
@@ -174,7 +174,7 @@ fn socks5(proxy: SocketAddr, target: SocketAddr) -> u8 {
 
 #[test]
 fn dials_count_for_a_fixed_target_and_not_for_one_that_a_client_names() {
-    for protocol in ["Native", "Jmux", "HTTP2"] {
+    for protocol in ["Native", "JMUX", "HTTP2"] {
         let (listener, good) = target();
         let bad: SocketAddr = ([127, 0, 0, 1], free_port()).into();
         let (carrier, ports) = (free_port(), [free_port(), free_port(), free_port()]);
@@ -183,12 +183,12 @@ fn dials_count_for_a_fixed_target_and_not_for_one_that_a_client_names() {
         let forward = |name: &str, at: SocketAddr, target: SocketAddr| {
             let port = target.port();
             format!(
-                "- {{name: {name}, listen: '{at}', target: {{host: 127.0.0.1, port: {port}}}}}\n"
+                "- {{name: {name}, listen: '{at}', targets: [{{host: 127.0.0.1, port: {port}}}]}}\n"
             )
         };
         let entry = Gate::with_file(&format!(
-            "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\n\
-             admin: ADMIN\nforwards:\n{}{}- {{name: proxy, listen: '{proxy}', protocol: Socks5}}\n",
+            "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\n\
+             admin: ADMIN\nforwards:\n{}{}proxies:\n- {{name: proxy, listen: '{proxy}', protocol: SOCKS5}}\n",
             forward("good", to_good, good),
             forward("bad", to_bad, bad),
         ))
@@ -215,9 +215,9 @@ fn the_dials_of_a_reverse_forward_count_on_both_sides() {
     ))
     .until_ready();
     let entry = Gate::with_file(&format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n\
-         - {{name: back, direction: ExitToEntry, listen: '127.0.0.1:{listen}', \
-         target: {{host: 127.0.0.1, port: {}}}}}\n",
+        "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nreverseForwards:\n\
+         - {{name: back, listen: '127.0.0.1:{listen}', \
+         targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         bad.port()
     ))
     .until_ready();

@@ -16,6 +16,8 @@ mod common;
 mod ends;
 #[path = "common/herd.rs"]
 mod herd;
+#[path = "common/meeting.rs"]
+mod meeting;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -25,6 +27,7 @@ use authority::Authority;
 use common::*;
 use ends::*;
 use herd::Herd;
+use meeting::Place;
 
 const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const CLIENT: &str = "203.0.113.7:5000";
@@ -197,8 +200,8 @@ fn a_header_is_below_all_that_secures_a_carrier() {
     assert_is_of(CLIENT, &tls, binary_of_client(), true);
     let keys = by_keys(dir.path());
     let keys = Ends {
-        exit: keys.exit + "\nwebSocket: {path: /carrier}",
-        entry: keys.entry + "\nwebSocket: {path: /carrier}",
+        exit: keys.exit + "\ntransport: WebSocket\nwebSocket: {path: /carrier}",
+        entry: keys.entry + "\ntransport: WebSocket\nwebSocket: {path: /carrier}",
     };
     assert_is_of(CLIENT, &keys, line_of_client(), false);
 }
@@ -366,7 +369,8 @@ fn the_networks_are_taken_over_while_the_exit_runs() {
     let carrier = carrier_address();
     let file = |more: &str| {
         format!(
-            "role: Exit\nsecurity: {{mode: None}}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: ['{target}']\n{more}"
+            "role: Exit\nsecurity: {{mode: None}}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{target_rule}]\n{more}",
+            target_rule = common::rule(target)
         )
     };
     let exit = Gate::with_file(&file("")).until_ready();
@@ -384,38 +388,19 @@ fn the_networks_are_taken_over_while_the_exit_runs() {
 
 #[test]
 fn a_rendezvous_knows_the_clients_of_its_load_balancer_too() {
-    const SECRET: &str = "0123456789abcdef0123456789abcdef";
-    const VISITS: &str = "fedcba9876543210fedcba9876543210";
-    let dir = tempfile::tempdir().unwrap();
-    let [secrets, own] = ["secrets", "own"].map(|name| dir.path().join(name));
-    std::fs::write(&secrets, format!("db {SECRET} {VISITS}\n")).unwrap();
-    std::fs::write(&own, SECRET).unwrap();
-    let address = carrier_address();
-    let rendezvous = Gate::with_flags(&[
-        "rendezvous",
-        "--listen",
-        &address.to_string(),
-        "--secrets",
-        secrets.to_str().unwrap(),
-        "--trusted-proxy",
-        "127.0.0.2",
-    ])
-    .until_ready();
-    let leaf = |connect: SocketAddr| {
-        let own = own.display();
-        Gate::with_file(&format!(
-            "role: Exit\nsecurity: {{mode: None}}\nconnect: '{connect}'\nadmin: ADMIN\n\
-             rendezvous: {{name: db, secretFile: '{own}'}}\nallow: ['127.0.0.1:1']\n"
-        ))
-        .until_ready()
-    };
+    let place = Place::new();
+    let address = meeting::loopback(place.port);
+    let rendezvous = place.rendezvous_with(&["--trusted-proxy", "127.0.0.2"]);
+    let nowhere = meeting::loopback(1);
+    let leaf =
+        |at: SocketAddr| Gate::with_file(&place.exit_file_at("exit", nowhere, at)).until_ready();
     let direct = leaf(address);
     rendezvous.line(&["Leaf registered", "peer=\"127.0.0.1:"]);
     drop(direct);
     let _behind = leaf(balancer(address, line_of_client(), true));
     rendezvous.line(&["Leaf registered", &format!("peer=\"{CLIENT}\"")]);
     drop(dial(address));
-    let refused = dial_with(address, b"\x01\x3cMUXMEETS\x01\x02\0\0\0\0\0\0\0\0\0");
+    let refused = dial_with(address, b"MUXMEETS0123456789abcdef");
     let _ = end_of(&refused);
     let reason = "a connection from trustedProxies does not begin with a PROXY header";
     rendezvous.line(&["MT0230", "peer=\"127.0.0.2:", reason]);

@@ -23,7 +23,7 @@ macro_rules! with_each_protocol {
         mod jmux {
             $(#[test]
             fn $test() {
-                super::$test("Jmux");
+                super::$test("JMUX");
             })*
         }
         mod native {
@@ -349,12 +349,13 @@ fn two_workers_carry_many_streams_and_drain_together(protocol: &str) {
     let (carrier, forward) = (free_port(), free_port());
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         workers: 2\nallow: ['{address}']\n"
+         workers: 2\nallow: [{address_rule}]\n",
+        address_rule = common::rule(address)
     ));
     let entry = Gate::with_file(&format!(
-        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          workers: 2\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
-         - {{name: a, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '127.0.0.1:{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         address.port()
     ))
     .until_ready();
@@ -394,7 +395,8 @@ fn targets_that_do_not_read_cost_no_more_than_the_budget(protocol: &str) {
     let (carrier, forward) = (free_port(), free_port());
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         allow: ['{address}']\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n"
+         allow: [{address_rule}]\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n",
+        address_rule = common::rule(address)
     ));
     let entry = Gate::entry(protocol, carrier, &[(forward, address)]).until_ready();
     let before = exit.status()["process"]["maxRssBytes"].as_u64().unwrap();
@@ -446,11 +448,11 @@ fn a_changed_forward_takes_effect_and_open_streams_stay(protocol: &str) {
     let (kept, added) = (free_port(), free_port());
     let yaml = |forwards: &[(u16, std::net::SocketAddr)]| {
         let head = format!(
-            "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n"
+            "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n"
         );
         forwards.iter().fold(head, |text, (port, target)| {
             text + &format!(
-                "- {{name: p{port}, listen: '127.0.0.1:{port}', target: {{host: {}, port: {}}}}}\n",
+                "- {{name: p{port}, listen: '127.0.0.1:{port}', targets: [{{host: {}, port: {}}}]}}\n",
                 target.ip(),
                 target.port()
             )
@@ -511,9 +513,9 @@ fn sigterm_takes_no_new_streams_and_waits_for_the_open_ones(protocol: &str) {
     let (carrier, forward) = (free_port(), free_port());
     let _exit = Gate::exit(protocol, carrier, &[&address.to_string()]);
     let entry = Gate::with_file(&format!(
-        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
-         - {{name: a, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+         - {{name: a, listen: '127.0.0.1:{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         address.port()
     ))
     .until_ready();
@@ -540,7 +542,8 @@ fn a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline(prot
     let (carrier, forward) = (free_port(), free_port());
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         allow: ['{address}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 5}}\n"
+         allow: [{address_rule}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 5}}\n",
+        address_rule = common::rule(address)
     ));
     let entry = Gate::entry(protocol, carrier, &[(forward, address)]).until_ready();
     let open = || {
@@ -574,7 +577,7 @@ fn a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline(prot
 fn jmux_packets_of_65535_bytes_carry_bytes_exactly() {
     let (listener, address) = target();
     let (carrier, forward) = (free_port(), free_port());
-    let _exit = Gate::exit("Jmux", carrier, &[&address.to_string()]);
+    let _exit = Gate::exit("JMUX", carrier, &[&address.to_string()]);
     let forward_flag = format!("{forward}:{address}");
     let connect_flag = format!("127.0.0.1:{carrier}");
     let mut flags = vec!["entry", "--protocol", "jmux", "--security", "none"];
@@ -601,7 +604,8 @@ fn streams_that_were_idle_keep_to_what_is_left_of_the_sessions_credit() {
     let (carrier, forward) = (free_port(), free_port());
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         allow: ['{address}']\nmemory: {{receive: 1Mi}}\n"
+         allow: [{address_rule}]\nmemory: {{receive: 1Mi}}\n",
+        address_rule = common::rule(address)
     ));
     let entry = Gate::entry("Native", carrier, &[(forward, address)]).until_ready();
     let stream = |_| {
@@ -641,7 +645,7 @@ fn a_configuration_that_cannot_be_used_is_exit_status_2_with_the_field() {
     let file = dir.path().join("c.yaml");
     std::fs::write(
         &file,
-        "role: Exit\nprotocol: Jmux\nsecurity: {mode: None}\nlisten: nowhere\n",
+        "role: Exit\nprotocol: JMUX\nsecurity: {mode: None}\nlisten: nowhere\n",
     )
     .unwrap();
     let out = std::process::Command::new(env!("CARGO_BIN_EXE_muxgate"))

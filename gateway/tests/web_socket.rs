@@ -226,7 +226,7 @@ fn a_client_without_a_certificate_is_taken_where_the_exit_says_so_and_only_there
     assert!(matches!(end.unwrap(), Frame::HelloAck(_)));
     let known = [
         "--security",
-        "mtls",
+        "certificates",
         "--tls-ca",
         &ca,
         "--peer",

@@ -71,7 +71,7 @@ pub struct RunArgs {
     /// Share of lost packets, such as 0.5%; at most 50%.
     #[arg(long, default_value = "0%")]
     pub loss: Loss,
-    /// Rate of the narrowest link in bits per second, such as 500kbit, 100Mbit or 1Gbit.
+    /// Rate of the narrowest link in bits per second, such as 500k, 100M or 1G.
     #[arg(long)]
     pub rate: Option<Rate>,
     /// With --rate: longest time that packets wait for the narrowest link, such as 500ms; at most
@@ -192,12 +192,12 @@ mod tests {
         ));
         assert!(!accepted("muxwan run --delay 50 --port 1"));
         assert!(accepted(
-            "muxwan run --delay 50ms --jitter 5ms --loss 0.5% --rate 100Mbit --all"
+            "muxwan run --delay 50ms --jitter 5ms --loss 0.5% --rate 100M --all"
         ));
         assert!(!accepted("muxwan run --delay 50ms --loss 60% --all"));
         assert!(!accepted("muxwan run --delay 50ms --buffer 500ms --all"));
         assert!(accepted(
-            "muxwan run --delay 50ms --rate 1Gbit --buffer 500ms --all"
+            "muxwan run --delay 50ms --rate 1G --buffer 500ms --all"
         ));
     }
 

@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn the_narrowest_link_sends_one_packet_after_the_other() {
         let path = Impairments {
-            rate: Some("12Mbit".parse().unwrap()),
+            rate: Some("12M".parse().unwrap()),
             ..Impairments::delay(DELAY)
         };
         let mut line = chance(path, &[]);
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn what_the_buffer_has_no_room_for_is_dropped() {
         let path = Impairments {
-            rate: Some("12Mbit".parse().unwrap()),
+            rate: Some("12M".parse().unwrap()),
             ..Impairments::delay(DELAY)
         };
         let mut line = chance(path, &[]);

@@ -292,7 +292,7 @@ mod tests {
     fn a_path_is_off_by_its_loss_and_by_its_rate_too() {
         let path = Impairments {
             loss: "1%".parse().unwrap(),
-            rate: Some("100Mbit".parse().unwrap()),
+            rate: Some("100M".parse().unwrap()),
             ..Impairments::delay(ms(50))
         };
         let with = |lost, rate| Measured {

@@ -334,7 +334,7 @@ mod tests {
         let impaired = Impairments {
             jitter: Duration::from_millis(5),
             loss: "0.5%".parse().unwrap(),
-            rate: Some("100Mbit".parse().unwrap()),
+            rate: Some("100M".parse().unwrap()),
             ..path()
         };
         let plan = Plan::new("eth0", impaired, Scope::AllExcept([].into())).unwrap();

@@ -222,7 +222,7 @@ fn loss_is_of_single_frames_and_a_transfer_survives_it() {
 #[test]
 fn a_rate_is_what_a_transfer_gets() {
     let link = Link::new();
-    let flags = "--delay 2ms --rate 40Mbit --port 64000 --interface eth0 --backend nfqueue";
+    let flags = "--delay 2ms --rate 40M --port 64000 --interface eth0 --backend nfqueue";
     let muxwan = link.right.muxwan(flags, &link.report("right.json"));
     let measured = muxwan.report["measured_mbit_s"].as_f64().unwrap();
     assert!((34.0..46.0).contains(&measured), "{measured}");

@@ -13,7 +13,7 @@ use std::time::Duration;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
 use muxtunnel_gateway_config::PROTECTED_MAX;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tracing::{info, warn};
 
 /// The name of the EndpointSlice with the API servers' own addresses.
@@ -34,7 +34,7 @@ impl ApiServer {
     /// The known addresses, sorted, at most [`PROTECTED_MAX`].
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
-        self.lock().iter().copied().take(PROTECTED_MAX).collect()
+        self.0.lock().iter().copied().take(PROTECTED_MAX).collect()
     }
 
     /// Waits for the first answer, so that a restart of the operator does not drop the addresses
@@ -67,7 +67,7 @@ impl ApiServer {
         let endpoints = slice.endpoints.iter();
         let addresses = endpoints.flat_map(|endpoint| &endpoint.addresses);
         let found: BTreeSet<IpAddr> = addresses.filter_map(|text| text.parse().ok()).collect();
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         // While an API server starts, the EndpointSlice may be empty. In this case, the known
         // addresses stay.
         if !found.is_empty() && *known != found {
@@ -75,10 +75,6 @@ impl ApiServer {
             *known = found;
         }
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<IpAddr>> {
-        self.0.lock()
     }
 }
 

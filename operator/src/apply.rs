@@ -147,7 +147,7 @@ pub enum NotReplaced {
 impl Coded for ApplyError {
     fn code(&self) -> Code {
         match self {
-            Self::OwnedByOther(_) => Code::OwnedByOther,
+            Self::OwnedByOther(_) => Code::NameTaken,
             Self::Immutable { .. } => Code::ImmutableField,
             Self::Stale { .. } => Code::StaleRead,
             Self::NotKnown(error) => error.code(),
@@ -184,8 +184,6 @@ impl<K> Child for K where
 pub struct Children<'a> {
     /// Namespace of the children.
     pub namespace: &'a str,
-    /// Name of the owner, as in the labels of the children.
-    pub instance: &'a str,
     /// The components of the children.
     pub components: &'a [&'a str],
     /// The owner.
@@ -231,7 +229,7 @@ pub async fn apply<K: Cached + Child>(
 ) -> Result<Vec<K>, ApplyError> {
     let known = K::of(&cluster.caches).children(
         children.namespace,
-        children.instance,
+        (&children.owner.kind, &children.owner.name),
         children.components,
     )?;
     let names: Vec<String> = built.iter().map(ResourceExt::name_any).collect();

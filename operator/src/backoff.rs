@@ -17,10 +17,10 @@ use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use muxtunnel_codes::Code;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::caches::{Key, key};
+use crate::caches::key;
 use crate::failure::Coded;
 
 /// The first pause after an error, without the jitter of up to 100 %.
@@ -38,6 +38,14 @@ const UNWATCHED_PER_SECOND: u32 = 40;
 pub const LONGEST_FOR_PERSONS: Duration = Duration::from_mins(5);
 /// Maximum number of objects with a back-off.
 const WAITING_MAX: usize = 10_000;
+
+/// Kind, namespace and name.
+type Key = (String, Option<String>, String);
+
+fn of<K: Resource<DynamicType = ()>>(object: &K) -> Key {
+    let (namespace, name) = key(object);
+    (K::kind(&()).into_owned(), namespace, name)
+}
 
 /// The pauses of all objects of a controller.
 pub struct Backoffs {
@@ -113,7 +121,7 @@ impl Backoffs {
     pub fn failed<K: Resource<DynamicType = ()>>(&self, object: &K, error: &impl Coded) -> Action {
         let code = error.code();
         Action::requeue(match code {
-            Code::ApiRefused | Code::OwnedByOther | Code::ImmutableField => {
+            Code::ApiRefused | Code::NameTaken | Code::ImmutableField => {
                 self.pause_unwatched(object, code.reason())
             }
             _ => self.pause(object, code.reason(), LONGEST),
@@ -122,8 +130,9 @@ impl Backoffs {
 
     /// The number of failed reconciliations of `object` in a row.
     pub fn failures<K: Resource<DynamicType = ()>>(&self, object: &K) -> u32 {
-        self.lock()
-            .get(&key(object))
+        self.table
+            .lock()
+            .get(&of(object))
             .map_or(0, |waiting| waiting.count)
     }
 
@@ -135,7 +144,7 @@ impl Backoffs {
         state: &str,
         longest: Duration,
     ) -> Duration {
-        self.next(&key(object), state, longest)
+        self.next(&of(object), state, longest)
     }
 
     /// Like [`Self::pause`], if no watch shows the end of `state`.
@@ -144,22 +153,23 @@ impl Backoffs {
         object: &K,
         state: &str,
     ) -> Duration {
-        let pause = self.next(&key(object), state, LONGEST_UNWATCHED);
+        let pause = self.next(&of(object), state, LONGEST_UNWATCHED);
         self.unwatched.take(pause)
     }
 
     /// Records that the reconciliation of `object` succeeded.
     pub fn succeeded<K: Resource<DynamicType = ()>>(&self, object: &K) {
-        self.forget(&key(object));
+        self.forget(&of(object));
     }
 
     /// Drops the back-off of a deleted object.
     pub fn is_gone(&self, object: &ObjectRef<DynamicObject>) {
-        self.forget(&(object.namespace.clone(), object.name.clone()));
+        let kind = object.dyntype.kind.clone();
+        self.forget(&(kind, object.namespace.clone(), object.name.clone()));
     }
 
     fn next(&self, key: &Key, state: &str, longest: Duration) -> Duration {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if table.len() >= WAITING_MAX && !table.contains_key(key) {
             table.pop_first();
         }
@@ -183,11 +193,7 @@ impl Backoffs {
     }
 
     fn forget(&self, key: &Key) {
-        self.lock().remove(key);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Waiting>> {
-        self.table.lock()
+        self.table.lock().remove(key);
     }
 }
 
@@ -197,7 +203,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
 
     fn object(name: &str) -> Key {
-        (Some("site".to_owned()), name.to_owned())
+        ("Pod".to_owned(), Some("site".to_owned()), name.to_owned())
     }
 
     #[test]

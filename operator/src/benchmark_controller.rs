@@ -14,6 +14,7 @@ pub mod next_step;
 pub mod operator_key;
 pub mod readiness;
 pub mod runner_client;
+mod triggers;
 pub mod update_status;
 pub mod validate;
 
@@ -33,12 +34,13 @@ use kube::{Resource, ResourceExt};
 use muxtunnel_bench_api::result::{Cell, Summary};
 use muxtunnel_bench_api::runner::{Offer, Phase, State, Unavailable};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::MuxBenchmark;
+use muxtunnel_crds::{BenchmarkEnvironment, MuxBenchmark};
 use tracing::{Instrument, info, info_span, warn};
 
 use crate::apply::ApplyError;
 use crate::backoff::Backoffs;
 use crate::caches::{Cache, Caches, Cluster, Feed, NotKnown};
+use crate::classes::{Classes, NoClass};
 use crate::clock::{Clock, Now};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
@@ -46,6 +48,7 @@ use crate::failure::{self, Coded};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
+use crate::tunnel_controller::object::Kind;
 use crate::undecoded;
 use crate::watch_clock::WatchClock;
 use crate::watches;
@@ -54,7 +57,7 @@ use operator_key::OperatorKey;
 use readiness::Readiness;
 use runner_client::{HttpRunner, RunnerApi, RunnerError};
 use update_status::Outcome;
-use validate::{Environment, ValidatedBenchmark};
+use validate::{Environment, Invalid, ValidatedBenchmark};
 
 /// Interval between reconciliations of a running benchmark. The operator polls the runner, because
 /// the runner sends no notifications.
@@ -70,6 +73,7 @@ const ENVIRONMENT_DEADLINE_SECONDS: i64 = 180;
 /// The shared state of all reconciliations.
 pub struct Context<R = HttpRunner> {
     cluster: Cluster,
+    classes: Classes,
     settings: Arc<Settings>,
     events: Events,
     runner: R,
@@ -82,7 +86,7 @@ impl Context {
     /// Creates the context of one controller. Requests to runners need the `leadership`.
     #[must_use]
     pub fn new(
-        cluster: Cluster,
+        (cluster, classes): (Cluster, Classes),
         settings: Arc<Settings>,
         events: Events,
         leadership: Leadership,
@@ -90,6 +94,7 @@ impl Context {
     ) -> Self {
         Self {
             cluster,
+            classes,
             settings,
             events,
             runner: HttpRunner::new(leadership),
@@ -146,7 +151,8 @@ pub async fn run(
     // no benefit.
     let benchmarks = controller::api(&context.cluster.client, namespace.as_deref());
     let benchmarks = watches::objects(benchmarks, feed, &watched);
-    let triggers = stream::select(benchmarks, leadership.requeues(&store));
+    let classed = triggers::classed(&context.classes, store.clone());
+    let triggers = stream::select_all([benchmarks, leadership.requeues(&store), classed]);
     let config = Config::default()
         .debounce(DEBOUNCE)
         .concurrency(CONCURRENCY);
@@ -220,20 +226,34 @@ async fn reconcile_in_span<R: RunnerApi>(
         decodable = found;
         benchmark = &decodable;
     }
+    context.classes.first_list().await;
+    let namespace = benchmark.namespace().unwrap_or_default();
+    let asked = benchmark.spec.class_name.as_deref();
+    let class = match context.classes.find(&namespace, asked) {
+        Ok(class) => Ok(class),
+        // Another operator serves the benchmark.
+        Err(NoClass::Foreign) => return Ok(Action::await_change()),
+        Err(NoClass::NotKnown(error)) => return Err(error.into()),
+        Err(NoClass::Refused(code, detail)) => Err(Invalid::Class(code, detail)),
+    };
     let now = context.clock.now();
     let outcome = match (
         undecoded::reason(benchmark),
         is_over(benchmark.status.as_ref()),
     ) {
         (Some(_), true) => return Ok(Action::await_change()),
-        (Some(reason), false) => Outcome::Undecoded(reason.to_owned()),
-        (None, is_over) => match validate::validate(benchmark) {
+        (Some(reason), false) => {
+            let detail = format!("the object cannot be decoded: {reason}");
+            Outcome::Blocked(Code::UnknownValue, detail)
+        }
+        (None, is_over) => match validate::validate(benchmark, class) {
             Ok(valid) if is_over => {
                 context.clear(&valid).await?;
                 return Ok(Action::await_change());
             }
             Ok(valid) => context.step(benchmark, &valid, now).await?,
             Err(_) if is_over => return Ok(Action::await_change()),
+            Err(Invalid::Class(code, detail)) => Outcome::Blocked(code, detail),
             Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
         },
     };
@@ -253,7 +273,7 @@ async fn reconcile_in_span<R: RunnerApi>(
         .await;
     Ok(match outcome {
         Outcome::Running { .. } => Action::requeue(REQUEUE_RUNNING),
-        Outcome::Ended(_) | Outcome::Failed(..) | Outcome::Undecoded(_) => Action::await_change(),
+        Outcome::Ended(_) | Outcome::Failed(..) | Outcome::Blocked(..) => Action::await_change(),
     })
 }
 
@@ -282,11 +302,11 @@ impl<R: RunnerApi> Context<R> {
     async fn start(&self, valid: &ValidatedBenchmark) -> Result<Outcome, Error> {
         let token = HEXLOWER.encode(&rand::random::<[u8; 32]>());
         let secret = build::runner::secret(valid, &token);
-        let job = build::runner::job(&self.settings, valid);
+        let job = build::runner::job(valid);
         match apply::runner(&self.cluster, valid, &secret, self.published(valid), &job).await {
             Ok(()) => Ok(waiting("the runner is starting".to_owned())),
             Err(error @ ApplyError::OwnedByOther { .. }) => {
-                Ok(Outcome::Failed(Code::OwnedByOther, error.to_string()))
+                Ok(Outcome::Failed(Code::NameTaken, error.to_string()))
             }
             Err(error) => Err(error.into()),
         }
@@ -371,7 +391,7 @@ impl<R: RunnerApi> Context<R> {
         seen: &dereference::Seen,
         now: Now,
     ) -> Result<Result<Offer, String>, Error> {
-        if let Some(refusal) = readiness::refusal_beforehand(&self.settings, environment) {
+        if let Some(refusal) = readiness::refusal_beforehand(valid, environment) {
             self.clear(valid).await?;
             return Ok(Ok(Offer::Unavailable(refusal)));
         }
@@ -390,7 +410,8 @@ impl<R: RunnerApi> Context<R> {
         for tunnel in &applied.tunnels {
             let (tunnel, ends) = (tunnel.name_any(), names::GATEWAY_COMPONENTS);
             let caches = &self.cluster.caches;
-            gateways.extend(dereference::pods(caches, &valid.namespace, &tunnel, &ends)?);
+            let owner = (Kind::Tunnel.name(), tunnel.as_str());
+            gateways.extend(dereference::pods(caches, &valid.namespace, owner, &ends)?);
         }
         let seen = readiness::Seen {
             tunnels: applied.tunnels,
@@ -484,7 +505,7 @@ fn waiting(detail: String) -> Outcome {
     Outcome::Running {
         detail,
         environment: None,
-        progress: None,
+        cells: None,
     }
 }
 
@@ -496,7 +517,7 @@ fn running(
 ) -> Outcome {
     let title = environment.map(|environment| {
         let key = &environment.key;
-        format!("{}ms {}", key.one_way_delay_ms, key.tuning)
+        format!("{} ms, {}", key.one_way_delay_ms, key.profile)
     });
     let detail = match (environment, &title) {
         (Some(environment), Some(title)) => {
@@ -505,10 +526,12 @@ fn running(
         }
         _ => detail,
     };
-    let progress = Some(format!("{}/{}", state.cells.len(), state.cells_total));
     Outcome::Running {
         detail,
-        environment: title,
-        progress,
+        environment: environment.map(|environment| BenchmarkEnvironment {
+            delay_milliseconds: environment.key.one_way_delay_ms,
+            profile: environment.profile,
+        }),
+        cells: Some(update_status::cells_so_far(state)),
     }
 }

@@ -28,8 +28,8 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::{Client, Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxBenchmark, MuxPeer, MuxTunnel};
-use parking_lot::{Mutex, MutexGuard};
+use muxtunnel_crds::{MuxBenchmark, MuxExit, MuxPeer, MuxRendezvous, MuxTunnel};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use crate::apply::Settled;
@@ -46,7 +46,7 @@ pub use targets::{Endpoints, Targets};
 
 /// How long reconciliations wait for the first lists of all kinds, from the first reconciliation. A
 /// list that the API server does not answer must not delay the other kinds.
-const FIRST_LISTS: Duration = Duration::from_secs(5);
+pub(crate) const FIRST_LISTS: Duration = Duration::from_secs(5);
 
 /// Why the state of an object is not known.
 #[derive(Debug, thiserror::Error)]
@@ -139,29 +139,29 @@ impl<K: Watched> Cache<K> {
         self.known()?;
         let key = (Some(namespace.to_owned()), name.to_owned());
         let watched = self.watched.get(&reference(&key));
-        let newest = newest(watched, self.lock().get(&key));
+        let newest = newest(watched, self.own.lock().get(&key));
         newest.map(decoded).transpose()
     }
 
-    /// The children of `instance` that have one of `components`, sorted by name.
+    /// The children of `owner`, its kind and name, that have one of `components`, sorted by name.
     ///
     /// # Errors
     /// [`NotKnown`].
     pub fn children(
         &self,
         namespace: &str,
-        instance: &str,
+        owner: (&str, &str),
         components: &[&str],
     ) -> Result<Vec<Arc<K>>, NotKnown> {
         self.known()?;
         let is_child = |object: &Arc<K>| {
             object.meta().namespace.as_deref() == Some(namespace)
-                && labels::is_child_of(object.labels(), instance, components)
+                && labels::is_child_of(object.labels(), owner, components)
         };
-        let group = Group::Children(namespace.to_owned(), instance.to_owned());
+        let group = Group::children(namespace, owner);
         let watched = groups::of(&self.groups.lock(), &group).cloned().collect();
         let mut keys: BTreeSet<Key> = watched;
-        let own = self.lock();
+        let own = self.own.lock();
         keys.extend(own.of(&group).cloned());
         let children = keys.iter().filter_map(|key| {
             let watched = self.watched.get(&reference(key));
@@ -190,7 +190,7 @@ impl<K: Watched> Cache<K> {
     /// Returns `watched`, or the own write of the same object if the write is newer.
     #[must_use]
     pub fn newest(&self, watched: Arc<K>) -> Arc<K> {
-        let own = self.lock();
+        let own = self.own.lock();
         newest(Some(watched.clone()), own.get(&key(watched.as_ref()))).unwrap_or(watched)
     }
 
@@ -208,7 +208,7 @@ impl<K: Watched> Cache<K> {
     }
 
     fn keep(&self, key: Key, object: Option<Arc<K>>, uid: Option<String>) {
-        self.lock().keep(key, object, uid);
+        self.own.lock().keep(key, object, uid);
     }
 
     /// References to all objects that the watch has delivered.
@@ -221,6 +221,15 @@ impl<K: Watched> Cache<K> {
             .collect()
     }
 
+    /// All objects that the watch has delivered.
+    ///
+    /// # Errors
+    /// [`NotKnown`] before the first list.
+    pub(crate) fn all(&self) -> Result<Vec<Arc<K>>, NotKnown> {
+        self.known()?;
+        Ok(self.watched.state())
+    }
+
     /// The store that kube's applier reads objects from.
     #[must_use]
     pub fn store(&self) -> Store<K> {
@@ -228,7 +237,7 @@ impl<K: Watched> Cache<K> {
     }
 
     /// Waits for the first list.
-    async fn first_list(&self) {
+    pub(crate) async fn first_list(&self) {
         // The watch may end without a list. The task that polls the watch handles this case.
         let _ended = self.watched.wait_until_ready().await;
     }
@@ -241,10 +250,6 @@ impl<K: Watched> Cache<K> {
                 kind: K::kind(&()).into_owned(),
             }),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OwnWrites<K>> {
-        self.own.lock()
     }
 }
 
@@ -321,7 +326,7 @@ impl<K: Watched> Feed<K> {
     pub fn take(&mut self, event: Event<K>) -> Event<K> {
         let event = event.modify(slim);
         self.group(&event);
-        let mut own = self.cache.lock();
+        let mut own = self.cache.own.lock();
         match &event {
             Event::Init => self.list_begun = Instant::now(),
             // The list was requested after the dropped writes, so it contains these writes.
@@ -370,7 +375,7 @@ pub trait Cached: Watched + Resource<Scope = NamespaceResourceScope> {
 macro_rules! caches {
     ($($field:ident: $kind:ty, $doc:literal;)*) => {
         /// All caches, for one namespace or for all namespaces.
-        #[derive(Clone)]
+        #[derive(Debug, Clone)]
         pub struct Caches {
             $(#[doc = $doc] pub $field: Cache<$kind>,)*
             first_wait: Arc<OnceLock<Instant>>,
@@ -422,8 +427,10 @@ macro_rules! caches {
 }
 
 caches! {
-    tunnels: MuxTunnel, "All tunnels.";
-    peers: MuxPeer, "All peers of exits.";
+    tunnels: MuxTunnel, "All MuxTunnels.";
+    exits: MuxExit, "All MuxExits.";
+    rendezvous: MuxRendezvous, "All MuxRendezvous.";
+    peers: MuxPeer, "All MuxPeers.";
     benchmarks: MuxBenchmark, "All benchmarks.";
     deployments: Deployment, "Children of the operator's objects.";
     services: Service, "All Services: children and targets.";

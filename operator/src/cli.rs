@@ -1,11 +1,9 @@
 //! The command line of the operator, and its exit statuses.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-
-use crate::certificates::identity::trust_domain;
-use crate::settings::{KeyPattern, LabelKey};
 
 /// Exit statuses with their meanings, for the manual. `main` returns a `Result`, so the status of
 /// an error is 1. clap exits with 2.
@@ -38,48 +36,28 @@ pub enum Command {
 /// `muxtunnel-operator run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Image of the gateways.
+    /// Name of the operator in MuxClasses. The operator serves the objects of classes with this
+    /// controllerName.
+    #[arg(
+        long,
+        env = "CONTROLLER_NAME",
+        default_value = "muxtunnel.dev/operator"
+    )]
+    pub controller_name: String,
+    /// Image of the gateways, for classes that name none.
     #[arg(long, env = "GATEWAY_IMAGE")]
     pub gateway_image: String,
-    /// Image of WAN emulation.
-    #[arg(long, env = "NETEM_IMAGE")]
-    pub netem_image: String,
-    /// Image of benchmarks.
+    /// Image of WAN emulation, for classes that name none.
+    #[arg(long, env = "WAN_IMAGE")]
+    pub wan_image: String,
+    /// Image of benchmarks, for classes that name none.
     #[arg(long, env = "BENCH_IMAGE")]
     pub bench_image: String,
-    /// Image pull policy of all pods that the operator creates.
-    #[arg(long, env = "IMAGE_PULL_POLICY", default_value = "IfNotPresent",
-          value_parser = ["Always", "IfNotPresent", "Never"])]
-    pub image_pull_policy: String,
-    /// Allow WAN emulation, whose containers need NET_ADMIN.
-    #[arg(long, env = "WAN_EMULATION", default_value_t = false,
-          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    pub wan_emulation: bool,
-    /// Allow networks of MuxTunnels (spec.network), whose init containers need NET_ADMIN and MKNOD.
-    #[arg(long, env = "NETWORK", default_value_t = false,
-          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    pub network: bool,
     /// Refresh the volumes of gateways as soon as their configuration changes, by an annotation that
     /// the operator patches through pods/status. Without this flag, a change takes up to 90 s.
     #[arg(long, env = "REFRESH_VOLUMES", default_value_t = false,
           action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub refresh_volumes: bool,
-    /// Key of a label that a MuxTunnel may set on its pods: NAME or PREFIX/NAME; repeatable.
-    /// Default: no keys.
-    #[arg(
-        long = "permitted-label",
-        env = "PERMITTED_LABELS",
-        value_delimiter = ','
-    )]
-    pub permitted_labels: Vec<LabelKey>,
-    /// Key of annotations that a MuxTunnel may set on its pods: NAME, * (every name without a
-    /// prefix), PREFIX/NAME or PREFIX/*; repeatable. Default: no keys.
-    #[arg(
-        long = "permitted-annotation",
-        env = "PERMITTED_ANNOTATIONS",
-        value_delimiter = ','
-    )]
-    pub permitted_annotations: Vec<KeyPattern>,
     /// Namespace to watch; repeatable. Default: all.
     #[arg(
         long = "watch-namespace",
@@ -102,13 +80,13 @@ pub struct RunArgs {
     /// The operator's own namespace.
     #[arg(long, env = "POD_NAMESPACE")]
     pub namespace: String,
-    /// Trust domain in the SPIFFE IDs of certificates that cert-manager issues.
-    #[arg(long, env = "TRUST_DOMAIN", default_value = "cluster.local", value_parser = trust_domain)]
-    pub trust_domain: String,
     /// Address of /healthz, /readyz and /metrics. The host :: means all IPv6 and IPv4 addresses, or
     /// only IPv4 if the kernel has no IPv6.
     #[arg(long, env = "HEALTH_LISTEN", default_value = "[::]:8080")]
     pub health_listen: SocketAddr,
+    /// Manifest of a MuxClass that the operator applies. Default: none.
+    #[arg(long, env = "CLASS_FILE")]
+    pub class_file: Option<PathBuf>,
     /// Name of the Lease in --namespace for the leader election.
     #[arg(long, env = "LEASE_NAME", default_value = "muxtunnel-operator")]
     pub lease_name: String,

@@ -18,6 +18,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use muxtunnel_codes::Code;
+use muxtunnel_crds::condition::{RECONCILING, STALLED};
 use parking_lot::Mutex;
 use serde_json::json;
 use tracing::{debug, warn};
@@ -37,6 +38,17 @@ pub struct Events {
     /// The name of the operator's pod.
     instance: Arc<str>,
     table: Arc<Mutex<Table>>,
+}
+
+/// The content of an Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Happened<'a> {
+    /// What the operator or the gateways did.
+    pub action: String,
+    /// The reason of a code.
+    pub reason: &'a str,
+    /// The text.
+    pub note: String,
 }
 
 impl Events {
@@ -72,6 +84,17 @@ impl Events {
         }
     }
 
+    /// Publishes an Event that is no transition of a condition, and no repetition of an earlier Event.
+    /// The caller limits the number of these Events. A failure to publish is logged.
+    pub async fn publish_once(&self, object: &ObjectReference, happened: &Happened<'_>) {
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let event = self.event(happened, object, self.clock.now().time);
+        if let Err(error) = api.create(&PostParams::default(), &event).await {
+            warn!(%error, reason = happened.reason, "cannot publish an Event");
+        }
+    }
+
     async fn publish(
         &self,
         condition: &Condition,
@@ -83,7 +106,7 @@ impl Events {
             action: action(condition),
             reason: condition.reason.clone(),
         };
-        let step = self.table().step(&key, now);
+        let step = self.table.lock().step(&key, now);
         let namespace = object.namespace.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         match step {
@@ -110,19 +133,20 @@ impl Events {
                 return Ok(());
             }
         }
-        let event = self.event(condition, object, now);
+        let happened = Happened {
+            action: action(condition),
+            reason: &condition.reason,
+            note: note(condition),
+        };
+        let event = self.event(&happened, object, now);
         let name = event.metadata.name.clone().unwrap_or_default();
         api.create(&PostParams::default(), &event).await?;
-        self.table().begun(key, name, now);
+        self.table.lock().begun(key, name, now);
         Ok(())
     }
 
-    fn table(&self) -> parking_lot::MutexGuard<'_, Table> {
-        self.table.lock()
-    }
-
-    fn event(&self, condition: &Condition, object: &ObjectReference, now: Timestamp) -> Event {
-        let type_ = if is_normal(&condition.reason) {
+    fn event(&self, happened: &Happened<'_>, object: &ObjectReference, now: Timestamp) -> Event {
+        let type_ = if is_normal(happened.reason) {
             "Normal"
         } else {
             "Warning"
@@ -139,9 +163,9 @@ impl Events {
             },
             event_time: Some(MicroTime(now)),
             type_: Some(type_.to_owned()),
-            reason: Some(condition.reason.clone()),
-            action: Some(action(condition)),
-            note: Some(note(condition)),
+            reason: Some(happened.reason.to_owned()),
+            action: Some(happened.action.clone()),
+            note: Some(shortened(&happened.note)),
             regarding: Some(object.clone()),
             reporting_controller: Some(MANAGER.to_owned()),
             reporting_instance: Some(self.instance.to_string()),
@@ -150,14 +174,14 @@ impl Events {
     }
 }
 
-/// The conditions of `new` whose status or reason differs from `old`. Conditions with the reason
-/// `NotRequested` are omitted.
+/// The conditions of `new` whose status or reason differs from `old`. Reconciling and Stalled repeat
+/// the cause in `Ready`, so they are omitted.
 fn transitions<'a>(
     old: &'a [Condition],
     new: &'a [Condition],
 ) -> impl Iterator<Item = &'a Condition> {
     new.iter().filter(|condition| {
-        condition.reason != Code::NotRequested.reason()
+        ![RECONCILING, STALLED].contains(&&*condition.type_)
             && !old.iter().any(|old| {
                 old.type_ == condition.type_
                     && old.status == condition.status
@@ -167,12 +191,12 @@ fn transitions<'a>(
 }
 
 fn note(condition: &Condition) -> String {
-    let mut note = format!(
-        "{}={}: {}",
-        condition.type_, condition.status, condition.message
-    );
-    note.truncate(note.floor_char_boundary(NOTE_LENGTH_MAX));
-    note
+    let (type_, status) = (&condition.type_, &condition.status);
+    shortened(&format!("{type_}={status}: {}", condition.message))
+}
+
+fn shortened(note: &str) -> String {
+    note[..note.floor_char_boundary(NOTE_LENGTH_MAX)].to_owned()
 }
 
 fn action(condition: &Condition) -> String {
@@ -187,9 +211,12 @@ fn is_normal(reason: &str) -> bool {
         Code::ConfigPending,
         Code::CarrierUp,
         Code::CarrierConnecting,
+        Code::Accepted,
+        Code::Programmed,
         Code::AddressPending,
         Code::SysctlsApplied,
         Code::KeysCreated,
+        Code::KeysProvided,
         Code::CertificatesProvided,
         Code::CertificatePending,
         Code::KeyPending,
@@ -220,11 +247,11 @@ mod tests {
     fn only_a_change_of_status_or_reason_is_an_event() {
         let old = state(&[
             Verdict::no("Ready", Code::ConfigPending, "one"),
-            Verdict::no("WanEmulated", Code::NotRequested, ""),
+            Verdict::no("Available", Code::GatewaysNotReady, ""),
         ]);
         let same = state(&[
             Verdict::no("Ready", Code::ConfigPending, "two"),
-            Verdict::no("WanEmulated", Code::NotRequested, ""),
+            Verdict::no("Available", Code::GatewaysNotReady, ""),
         ]);
         assert_eq!(transitions(&old, &same).count(), 0);
         let new = state(&[Verdict::no("Ready", Code::SysctlForbidden, "two")]);
@@ -239,8 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_no_event() {
-        let new = state(&[Verdict::no("WanEmulated", Code::NotRequested, "")]);
+    fn what_repeats_the_cause_of_ready_is_no_event() {
+        let new = state(&[Verdict::yes("Stalled", Code::InvalidSpec)]);
         assert_eq!(transitions(&[], &new).count(), 0);
     }
 
@@ -278,6 +305,30 @@ mod tests {
         let name = created["metadata"]["name"].as_str().unwrap();
         assert_eq!(writes[1].path, format!("events/{name}"));
         assert_eq!(writes[1].body["series"]["count"], 2);
+    }
+
+    #[tokio::test]
+    async fn what_happened_once_is_an_event_of_its_own_with_a_bounded_text() {
+        let api = FakeApi::default();
+        let events = Events::new(api.client(), Clock::system());
+        let happened = Happened {
+            action: "RefuseKey".to_owned(),
+            reason: Code::KeyUnknown.reason(),
+            note: "x".repeat(2000),
+        };
+        for _ in 0..2 {
+            let object = ObjectReference::default();
+            events.publish_once(&object, &happened).await;
+        }
+        let writes = api.take_requests();
+        let methods: Vec<_> = writes.iter().map(|write| write.method.as_str()).collect();
+        assert_eq!(methods, ["POST", "POST"]);
+        let body = &writes[0].body;
+        assert_eq!(
+            (&body["reason"], &body["type"]),
+            (&json!("KeyUnknown"), &json!("Warning"))
+        );
+        assert_eq!(body["note"].as_str().unwrap().len(), NOTE_LENGTH_MAX);
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::{MuxGrant, MuxGrantSpec};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -115,13 +115,18 @@ impl Grants {
         }))
     }
 
-    /// Whether the Service's namespace permits MuxTunnels of `namespace` to refer to the Service.
+    /// Whether the Service's namespace permits objects of `kind` in `namespace` to refer to the
+    /// Service.
     ///
     /// # Errors
     /// [`NotKnown`] if no known grant permits the reference, and either a list is missing or a
     /// grant of the Service's namespace cannot be decoded.
-    pub fn permit(&self, namespace: &str, service: &ServiceName) -> Result<bool, NotKnown> {
-        let sources = self.lock();
+    pub fn permit(
+        &self,
+        (kind, namespace): (&str, &str),
+        service: &ServiceName,
+    ) -> Result<bool, NotKnown> {
+        let sources = self.0.sources.lock();
         let first = (service.namespace.clone(), String::new());
         let known = sources.iter().filter_map(|source| source.known.as_ref());
         let grants = known.flat_map(|known| {
@@ -132,7 +137,7 @@ impl Grants {
         let mut is_undecoded = false;
         for (_, spec) in grants {
             match spec {
-                Some(spec) if spec.permits(namespace, &service.name) => return Ok(true),
+                Some(spec) if spec.permits(kind, namespace, &service.name) => return Ok(true),
                 Some(_) => {}
                 None => is_undecoded = true,
             }
@@ -156,7 +161,7 @@ impl Grants {
 
     /// Applies one event of a watch.
     pub(crate) fn handle(&self, source: usize, event: Event<DynamicObject>) {
-        let mut sources = self.lock();
+        let mut sources = self.0.sources.lock();
         let Some(source) = sources.get_mut(source) else {
             return;
         };
@@ -184,39 +189,37 @@ impl Grants {
         self.handle(source, Event::Init);
         self.handle(source, Event::InitDone);
     }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Source>> {
-        let sources = &self.0.sources;
-        sources.lock()
-    }
 }
 
 fn key(object: &DynamicObject) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// The part of a grant about MuxTunnels and Services.
-fn of_tunnels(object: &DynamicObject) -> Result<Option<MuxGrantSpec>, String> {
+/// The part of a grant about objects of this operator and Services.
+fn of_muxtunnel(object: &DynamicObject) -> Result<Option<MuxGrantSpec>, String> {
     let mut spec = object.data.get("spec").cloned().unwrap_or_default();
-    // Only the entries about MuxTunnels and Services have to be decoded.
-    for (list, group, kind) in [
-        ("from", "muxtunnel.dev", "MuxTunnel"),
-        ("to", "", "Service"),
+    // Only the entries about these kinds have to be decoded.
+    for (list, group, kinds) in [
+        ("from", "muxtunnel.dev", &["MuxTunnel", "MuxExit"][..]),
+        ("to", "", &["Service"][..]),
     ] {
-        let is_other = |field: &Value, own: &str| field.as_str().is_some_and(|field| field != own);
+        let is_one_of = |field: &Value, known: &[&str]| {
+            field.as_str().is_none_or(|field| known.contains(&field))
+        };
         if let Some(Value::Array(entries)) = spec.get_mut(list) {
-            entries.retain(|one| !is_other(&one["group"], group) && !is_other(&one["kind"], kind));
+            entries
+                .retain(|one| is_one_of(&one["group"], &[group]) && is_one_of(&one["kind"], kinds));
         }
     }
     serde_path_to_error::deserialize::<_, MuxGrantSpec>(&spec)
-        .map(MuxGrantSpec::of_tunnels)
+        .map(MuxGrantSpec::of_muxtunnel)
         .map_err(|error| error.to_string())
 }
 
 /// Stores a grant. A grant that is being deleted or that concerns other kinds gives no permission.
 fn put(known: &mut Known, object: &DynamicObject) {
     let key = key(object);
-    let spec = match of_tunnels(object) {
+    let spec = match of_muxtunnel(object) {
         Ok(spec) => spec.map(Some),
         Err(error) => {
             warn!(namespace = key.0, name = key.1, %error, "a grant cannot be decoded");

@@ -15,7 +15,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderName};
 use axum::routing::get;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
@@ -43,18 +43,14 @@ impl Progress {
     /// controllers, so the beats stop when the controllers stall.
     pub async fn beat(&self) -> Infallible {
         loop {
-            *self.last() = Instant::now();
+            *self.0.lock() = Instant::now();
             tokio::time::sleep(BEAT).await;
         }
     }
 
-    fn last(&self) -> MutexGuard<'_, Instant> {
-        self.0.lock()
-    }
-
     /// The time since the last beat, if this time exceeds [`STALLED_AFTER`].
     fn stalled(&self, now: Instant) -> Option<Duration> {
-        let age = now.saturating_duration_since(*self.last());
+        let age = now.saturating_duration_since(*self.0.lock());
         (age > STALLED_AFTER).then_some(age)
     }
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use muxtunnel_contract::secrets::{
-    ENTRY_KEY, ENTRY_NAME, ENTRY_PUBLIC_KEY, EXIT_KEY, EXIT_NAME, EXIT_PUBLIC_KEY, KEY_TYPE,
+    ENTRY_KEY, ENTRY_NAME, ENTRY_PUBLIC_KEY, EXIT_KEY, EXIT_NAMES, EXIT_PUBLIC_KEY, KEY_TYPE,
     PRIVATE_KEY, PUBLIC_KEY,
 };
 use muxtunnel_gateway_config::{GatewayKey, KeyRole};
@@ -72,12 +72,15 @@ pub fn pair_secret(
     owner: &OwnerReference,
     (entry, exit): (&KeyPair, &KeyPair),
 ) -> Secret {
-    let line = |key: &KeyPair, name: &str| format!("{} {name}\n", key.public).into_bytes();
+    let lines = |key: &KeyPair, names: &[&str]| {
+        let lines = names.iter().map(|name| format!("{} {name}\n", key.public));
+        lines.collect::<String>().into_bytes()
+    };
     let data = [
         (ENTRY_KEY, entry.private.as_bytes().to_vec()),
-        (ENTRY_PUBLIC_KEY, line(entry, ENTRY_NAME)),
+        (ENTRY_PUBLIC_KEY, lines(entry, &[ENTRY_NAME])),
         (EXIT_KEY, exit.private.as_bytes().to_vec()),
-        (EXIT_PUBLIC_KEY, line(exit, EXIT_NAME)),
+        (EXIT_PUBLIC_KEY, lines(exit, &EXIT_NAMES)),
     ];
     secret(place, Some(owner.clone()), data)
 }
@@ -85,10 +88,10 @@ pub fn pair_secret(
 /// The name of a Secret with keys, and its labels.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
-    /// Namespace of the tunnel.
+    /// Namespace of the object whose gateways use the keys.
     pub namespace: &'a str,
-    /// Name of the tunnel.
-    pub tunnel: &'a str,
+    /// Kind and name of the object.
+    pub owner: (&'a str, &'a str),
     /// The component in the labels.
     pub component: &'a str,
     /// Name of the Secret.
@@ -105,7 +108,11 @@ fn secret<const N: usize>(
         metadata: ObjectMeta {
             name: Some(place.name.to_owned()),
             namespace: Some(place.namespace.to_owned()),
-            labels: Some(labels::of_key(place.tunnel, place.component)),
+            labels: Some(labels::versioned(labels::child(
+                place.owner.0,
+                place.owner.1,
+                place.component,
+            ))),
             owner_references: owner.map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
@@ -131,7 +138,7 @@ mod tests {
         assert_ne!(entry.public.bytes(), exit.public.bytes());
         let place = Place {
             namespace: "site",
-            tunnel: "web",
+            owner: ("MuxTunnel", "web"),
             component: "pair",
             name: "web-pair-1-abcde",
         };

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-pub use muxtunnel_contract::labels::{COMPONENT, INSTANCE};
-use muxtunnel_contract::labels::{MANAGED_BY, NAME, TUNNEL};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+pub use muxtunnel_contract::labels::{COMPONENT, OWNER_KIND, OWNER_NAME};
+use muxtunnel_contract::labels::{MANAGED_BY, NAME, VERSION};
 
 /// The component of a benchmark's runner.
 pub const RUNNER: &str = "runner";
@@ -14,30 +15,41 @@ pub const REFRESH: &str = "muxtunnel.dev/refresh";
 
 const PRODUCT: &str = "muxtunnel";
 
-/// The labels of a child of `instance`.
+/// The labels of a child of the object `name` of this kind. A Secret with keys has them, too.
 #[must_use]
-pub fn child(instance: &str, component: &str) -> BTreeMap<String, String> {
+pub fn child(kind: &str, name: &str, component: &str) -> BTreeMap<String, String> {
+    let mut labels = selector(kind, name, component);
+    let product = [(NAME, PRODUCT), (MANAGED_BY, MANAGER)];
+    labels.extend(product.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    labels
+}
+
+/// `labels` with the version of the operator that wrote the object.
+#[must_use]
+pub fn versioned(mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    labels.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    labels
+}
+
+/// The labels that select the pods of one component of the object `name` of this kind.
+#[must_use]
+pub fn selector(kind: &str, name: &str, component: &str) -> BTreeMap<String, String> {
     [
-        (NAME, PRODUCT),
-        (INSTANCE, instance),
+        (OWNER_KIND, kind),
+        (OWNER_NAME, name),
         (COMPONENT, component),
-        (MANAGED_BY, MANAGER),
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into()
 }
 
-/// The labels of a Secret with keys of the gateways of `tunnel`.
+/// The selector of objects with all of `labels`.
 #[must_use]
-pub fn of_key(tunnel: &str, component: &str) -> BTreeMap<String, String> {
-    [
-        (NAME, PRODUCT),
-        (TUNNEL, tunnel),
-        (COMPONENT, component),
-        (MANAGED_BY, MANAGER),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into()
+pub fn having(labels: BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector {
+        match_labels: (!labels.is_empty()).then_some(labels),
+        match_expressions: None,
+    }
 }
 
 /// The selector of the children of all objects.
@@ -53,12 +65,22 @@ pub fn is_child(labels: &BTreeMap<String, String>) -> bool {
     has(NAME, PRODUCT) && has(MANAGED_BY, MANAGER)
 }
 
-/// Whether `labels` are the labels of a child of `instance` with one of `components`.
+/// The kind and the name of the object that a child with these labels belongs to.
 #[must_use]
-pub fn is_child_of(labels: &BTreeMap<String, String>, instance: &str, components: &[&str]) -> bool {
-    let has =
-        |key: &str, is_it: &dyn Fn(&str) -> bool| labels.get(key).is_some_and(|own| is_it(own));
-    is_child(labels)
-        && has(INSTANCE, &|own| own == instance)
-        && has(COMPONENT, &|own| components.contains(&own))
+pub fn owner(labels: &BTreeMap<String, String>) -> Option<(&str, &str)> {
+    let label = |key: &str| labels.get(key).filter(|_| is_child(labels));
+    Some((label(OWNER_KIND)?, label(OWNER_NAME)?))
+}
+
+/// Whether `labels` are the labels of a child of `owner`, its kind and name, with one of
+/// `components`.
+#[must_use]
+pub fn is_child_of(
+    labels: &BTreeMap<String, String>,
+    owner: (&str, &str),
+    components: &[&str],
+) -> bool {
+    let component = labels.get(COMPONENT);
+    self::owner(labels) == Some(owner)
+        && component.is_some_and(|own| components.contains(&own.as_str()))
 }

@@ -1,11 +1,12 @@
-//! The operator: reconciles `MuxTunnel`, `MuxPeer` and `MuxBenchmark` objects.
+//! The operator: reconciles `MuxTunnel`, `MuxExit`, `MuxRendezvous`, `MuxPeer` and `MuxBenchmark`
+//! objects.
 //!
 //! Each controller is a pipeline with one file per step: dereference -> validate -> build -> apply
 //! -> observe -> publish -> update_status. Validate and build are pure. Only the steps that write
 //! get a client. This level contains the shared modules of the controllers: [`api_server`],
-//! [`apply`], [`backoff`], [`caches`], [`certificates`], [`clock`], [`conditions`], [`events`],
+//! [`apply`], [`backoff`], [`caches`], [`certificates`], [`class`], [`class_file`], [`classes`], [`clock`], [`conditions`], [`events`],
 //! [`failure`], [`grants`], [`watches`], [`health`], [`key_pair`], [`labels`], [`leader`], [`metrics`],
-//! [`observer`], [`pods`], [`quantity`], [`reader`], [`settings`], [`undecoded`]. Start reading at
+//! [`observer`], [`pods`], [`quantity`], [`reader`], [`settings`], [`undecoded`], [`upgrades`]. Start reading at
 //! [`tunnel_controller`], then [`peer_controller`] and [`benchmark_controller`].
 
 // The crate's name in tests outside of the crate. The crate's own tests share some of their files.
@@ -18,6 +19,10 @@ pub mod backoff;
 pub mod benchmark_controller;
 pub mod caches;
 pub mod certificates;
+pub mod class;
+pub mod class_controller;
+pub mod class_file;
+pub mod classes;
 pub mod cli;
 pub mod clock;
 pub mod conditions;
@@ -34,14 +39,15 @@ pub mod muxbench;
 pub mod observer;
 pub mod peer_controller;
 pub mod pods;
-pub mod protocol;
 pub mod quantity;
 pub mod reader;
 pub mod service_name;
 pub mod settings;
+mod status_patch;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tunnel_controller;
 pub mod undecoded;
+pub mod upgrades;
 pub mod watch_clock;
 pub mod watches;

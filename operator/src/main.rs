@@ -12,6 +12,9 @@ use kube::client::ClientBuilder;
 use muxtunnel_operator::api_server::ApiServer;
 use muxtunnel_operator::apply::Settled;
 use muxtunnel_operator::caches::{Cluster, Feeds, Targets};
+use muxtunnel_operator::class_controller::{self, Planner};
+use muxtunnel_operator::class_file::ClassFile;
+use muxtunnel_operator::classes::Classes;
 use muxtunnel_operator::cli::{Cli, Command, RunArgs};
 use muxtunnel_operator::clock::Clock;
 use muxtunnel_operator::events::Events;
@@ -20,9 +23,10 @@ use muxtunnel_operator::health::{self, Progress};
 use muxtunnel_operator::leader::{Elector, Leadership, WriteGate};
 use muxtunnel_operator::metrics::Metrics;
 use muxtunnel_operator::observer::ObserverLayer;
-use muxtunnel_operator::settings::{AdminPeers, Settings};
+use muxtunnel_operator::settings::{AdminPeers, Images, Settings};
 use muxtunnel_operator::tunnel_controller::Parts;
 use muxtunnel_operator::tunnel_controller::observe::HttpGateways;
+use muxtunnel_operator::upgrades::turns::Turns;
 use muxtunnel_operator::watch_clock::WatchClock;
 use muxtunnel_operator::watches::WATCH_SECONDS;
 use muxtunnel_operator::{benchmark_controller, peer_controller, tunnel_controller};
@@ -51,17 +55,23 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let (leadership, watched) = (elector.leadership(), Arc::new(WatchClock::default()));
     let metrics = Metrics::new(leadership.clone(), watched.clone());
     let client = client(config, &leadership, &watched, &metrics)?;
+    let class_file = args.class_file.as_deref();
+    let class_file = class_file.map(ClassFile::read).transpose()?;
     let (scopes, health_listen) = (scopes(args.watch_namespaces.clone()), args.health_listen);
+    let served = (args.controller_name.clone(), images(&args));
     let settings = Arc::new(settings(args));
     let api_server = ApiServer::default();
     api_server.first_refresh(&client).await;
     let (grants, watch_grants) = Grants::watch(&client, &scopes, &watched);
+    let (classes, watch_classes) = Classes::watch(&client, served, &scopes, &watched);
     let follow_api_server = api_server.clone().follow(client.clone());
     let operator = Operator {
         events: Events::new(client.clone(), clock.clone()),
         client,
         settings,
         grants,
+        classes,
+        turns: Turns::default(),
         api_server,
         leadership,
         metrics: metrics.clone(),
@@ -69,7 +79,12 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         clock,
     };
     let mut controllers = operator.controllers(scopes);
+    if let Some(file) = class_file {
+        let (client, leadership) = (operator.client.clone(), operator.leadership.clone());
+        controllers.push(file.keep_applied(client, leadership).boxed_local());
+    }
     controllers.push(watch_grants.boxed_local());
+    controllers.push(watch_classes.boxed_local());
     controllers.push(follow_api_server.boxed_local());
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
@@ -103,21 +118,21 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
 
 fn settings(args: RunArgs) -> Settings {
     Settings {
-        gateway_image: args.gateway_image,
-        netem_image: args.netem_image,
-        bench_image: args.bench_image,
-        image_pull_policy: args.image_pull_policy,
-        wan_emulation: args.wan_emulation,
         refresh_volumes: args.refresh_volumes,
-        network: args.network,
-        permitted_labels: args.permitted_labels,
-        permitted_annotations: args.permitted_annotations,
         network_policy: args.network_policy.then(|| AdminPeers {
             operator_namespace: args.namespace,
             operator_labels: args.pod_labels.into_iter().collect(),
             metrics_namespace_labels: args.metrics_namespace_labels.into_iter().collect(),
         }),
-        trust_domain: args.trust_domain,
+    }
+}
+
+/// The images of classes that name none.
+fn images(args: &RunArgs) -> Images {
+    Images {
+        gateway: args.gateway_image.clone(),
+        wan: args.wan_image.clone(),
+        bench: args.bench_image.clone(),
     }
 }
 
@@ -127,6 +142,8 @@ struct Operator {
     settings: Arc<Settings>,
     events: Events,
     grants: Grants,
+    classes: Classes,
+    turns: Turns,
     api_server: ApiServer,
     leadership: Leadership,
     metrics: Metrics,
@@ -143,16 +160,25 @@ impl Operator {
             .collect();
         let caches = |(scope, feeds): &(Option<String>, Feeds)| (scope.clone(), feeds.caches());
         let targets = Targets::new(scopes.iter().map(caches));
+        let planner = Planner {
+            client: self.client.clone(),
+            scopes: scopes.iter().map(|(_, feeds)| feeds.caches()).collect(),
+            classes: self.classes.clone(),
+            turns: self.turns.clone(),
+            figures: self.metrics.classes.clone(),
+            clock: self.clock.clone(),
+        };
+        let classes = class_controller::run(planner, self.leadership.clone());
         let controllers = scopes
             .into_iter()
             .flat_map(|(scope, feeds)| self.controllers_of(scope, feeds, targets.clone()));
-        controllers.collect()
+        controllers.chain([classes.boxed_local()]).collect()
     }
 
     fn controllers_of(
         &self,
         scope: Option<String>,
-        feeds: Feeds,
+        mut feeds: Feeds,
         targets: Targets,
     ) -> [LocalBoxFuture<'static, ()>; 3] {
         info!(namespace = scope.as_deref().unwrap_or("*"), "watching");
@@ -167,6 +193,8 @@ impl Operator {
             settings: self.settings.clone(),
             events: self.events.clone(),
             grants: self.grants.clone(),
+            classes: self.classes.clone(),
+            turns: self.turns.clone(),
             api_server: self.api_server.clone(),
             gateways: HttpGateways::default(),
             figures: self.metrics.tunnels.clone(),
@@ -174,7 +202,7 @@ impl Operator {
             clock: self.clock.clone(),
         });
         let peers = peer_controller::run(
-            cluster.clone(),
+            (cluster.clone(), self.classes.clone()),
             self.clock.clone(),
             scope.clone(),
             self.leadership.clone(),
@@ -182,17 +210,17 @@ impl Operator {
             self.watched.clone(),
         );
         let benchmarks = benchmark_controller::Context::new(
-            cluster,
+            (cluster, self.classes.clone()),
             self.settings.clone(),
             self.events.clone(),
             self.leadership.clone(),
             self.clock.clone(),
         );
-        let (of_tunnels, of_benchmarks) = tunnel_controller::Feeds::split(feeds);
+        let of_benchmarks = std::mem::take(&mut feeds.benchmarks);
         let tunnels = tunnel_controller::run(
             tunnels,
             scope.clone(),
-            of_tunnels,
+            feeds,
             self.leadership.clone(),
             self.metrics.clone(),
         );
@@ -293,9 +321,6 @@ mod tests {
             let Command::Run(args) = Cli::try_parse_from(arguments).unwrap().command;
             assert!(args.network_policy, "{golden}");
             assert_eq!(args.pod_labels.len(), 3, "{golden}");
-            let (labels, annotations) = if golden == "default" { (0, 4) } else { (2, 1) };
-            assert_eq!(args.permitted_labels.len(), labels, "{golden}");
-            assert_eq!(args.permitted_annotations.len(), annotations, "{golden}");
             assert_eq!(args.watch_namespaces.len(), namespaces, "{golden}");
             assert_eq!(
                 args.metrics_namespace_labels.is_empty(),
@@ -336,7 +361,7 @@ mod tests {
 
     #[test]
     fn it_does_not_guess_its_namespace() {
-        let images = ["gateway", "netem", "bench"].map(|name| format!("--{name}-image=i"));
+        let images = ["gateway", "wan", "bench"].map(|name| format!("--{name}-image=i"));
         let arguments = ["muxtunnel-operator", "run", "--network-policy=true"].map(str::to_owned);
         let parsed = Cli::try_parse_from(arguments.into_iter().chain(images));
         assert!(parsed.is_err_and(|error| error.to_string().contains("--namespace")));

@@ -1,26 +1,27 @@
-//! The operator's `/metrics`: its own work, the conditions of tunnels, and the traffic of tunnels
-//! ([`tunnels`]).
+//! The operator's `/metrics`: its own work, the conditions of objects, and the traffic of their
+//! gateways ([`tunnels`]).
 //!
 //! `docs/metrics.md` lists the names of all metrics, and a test compares this list with `/metrics`.
 //! Bounds on the number of series: labels are kinds, codes, verbs, resources and statuses, and each
-//! of these has few values. Each existing tunnel adds at most eight conditions and the series of
+//! of these has few values. Each existing object adds at most eleven conditions and the series of
 //! [`tunnels`].
 
+pub mod classes;
 pub mod requests;
 pub mod tunnels;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::Resource;
 use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::MuxTunnel;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
@@ -35,6 +36,8 @@ use crate::caches::{Key, key};
 use crate::failure::Coded;
 use crate::leader::Leadership;
 use crate::watch_clock::WatchClock;
+use crate::watches::Watched;
+use classes::Figures;
 use requests::RequestLabels;
 use tunnels::Tunnels;
 
@@ -67,20 +70,32 @@ struct ErrorLabels {
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// All metrics. Clones share them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
     reconciles: Histograms<ReconcileLabels>,
     errors: Family<ErrorLabels, Counter>,
     queue: Family<KindLabels, Gauge>,
     requests: Histograms<RequestLabels>,
-    /// The metrics of tunnels.
+    /// The figures of gateways.
     pub tunnels: Tunnels,
-    stores: Stores,
+    /// The figures of classes.
+    pub classes: Figures,
+    judged: Judged,
 }
 
-/// The tunnels whose conditions are exported: one store per watched namespace. Clones share it.
-type Stores = Arc<Mutex<Vec<Store<MuxTunnel>>>>;
+/// Returns the objects of a kind in a watched namespace, with their conditions.
+type OfKind = Box<dyn Fn() -> Vec<Conditions> + Send + Sync>;
+/// The objects whose conditions are exported. Clones share them.
+type Judged = Arc<Mutex<Vec<OfKind>>>;
+
+/// An object and its conditions.
+struct Conditions {
+    kind: String,
+    namespace: String,
+    name: String,
+    conditions: Vec<Condition>,
+}
 
 impl Metrics {
     /// Creates the metrics. `leadership` and `watches` are read at each scrape.
@@ -115,11 +130,12 @@ impl Metrics {
             Unit::Seconds,
             requests.clone(),
         );
-        let stores = Stores::default();
+        let (judged, classes) = (Judged::default(), Figures::default());
         registry.register_collector(Box::new(Now {
             leadership: leadership.clone(),
             watches,
-            stores: stores.clone(),
+            judged: judged.clone(),
+            classes: classes.clone(),
         }));
         registry.register_collector(Box::new(tunnels::Page {
             tunnels: tunnels.clone(),
@@ -132,14 +148,25 @@ impl Metrics {
             queue,
             requests,
             tunnels,
-            stores,
+            classes,
+            judged,
         }
     }
 
-    /// Exports the conditions of these tunnels from now on.
-    pub(crate) fn say_tunnels(&self, tunnels: Store<MuxTunnel>) {
-        let mut stores = self.stores.lock();
-        stores.push(tunnels);
+    /// Exports the conditions of these objects from now on.
+    pub(crate) fn judge<K: Watched>(
+        &self,
+        store: Store<K>,
+        conditions: fn(&Arc<K>) -> Vec<Condition>,
+    ) {
+        let object = move |object: &Arc<K>| Conditions {
+            kind: K::kind(&()).into_owned(),
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            conditions: conditions(object),
+        };
+        let all = move || store.state().iter().map(&object).collect();
+        self.judged.lock().push(Box::new(all));
     }
 
     /// Renders the page with the current values.
@@ -238,11 +265,17 @@ impl Queue {
 }
 
 /// Values that are read only at a scrape.
-#[derive(Debug)]
 struct Now {
     leadership: Leadership,
     watches: Arc<WatchClock>,
-    stores: Stores,
+    judged: Judged,
+    classes: Figures,
+}
+
+impl fmt::Debug for Now {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Now").finish_non_exhaustive()
+    }
 }
 
 impl Collector for Now {
@@ -269,26 +302,32 @@ impl Collector for Now {
         });
         let help = "Time since the API server last answered the start of a watch";
         family(&mut encoder, ("operator_watch_age_seconds", help), ages)?;
-        let stores = self.stores.lock();
-        let tunnels: Vec<_> = stores.iter().flat_map(Store::state).collect();
-        drop(stores);
-        let conditions = tunnels.iter().flat_map(|tunnel| conditions(tunnel));
-        let help = "Conditions of MuxTunnels: 1 is True, 0 is False or Unknown";
-        family(&mut encoder, ("tunnel_condition", help), conditions)
+        let judged = self.judged.lock();
+        let objects: Vec<_> = judged.iter().flat_map(|of_kind| of_kind()).collect();
+        drop(judged);
+        let conditions = objects.iter().flat_map(conditions);
+        let help = "Conditions of MuxTunnels, MuxExits and MuxRendezvous: 1 is True, 0 is False or Unknown";
+        family(&mut encoder, ("tunnel_condition", help), conditions)?;
+        let classes = match self.leadership.is_held() {
+            true => self.classes.all(),
+            false => Vec::new(),
+        };
+        let samples = classes.iter().map(|(class, state, count)| {
+            let labels = vec![("class", class.as_str()), ("state", *state)];
+            (labels, ConstGauge::new(*count))
+        });
+        let help = "Objects of a MuxClass by their state in its roll-out";
+        family(&mut encoder, ("class_objects", help), samples)
     }
 }
 
-/// One sample per condition of a tunnel.
-fn conditions(tunnel: &MuxTunnel) -> impl Iterator<Item = (Labels<'_>, ConstGauge<i64>)> {
-    let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
-    conditions.map(|condition| {
-        let metadata = tunnel.meta();
+/// One sample per condition of an object.
+fn conditions(object: &Conditions) -> impl Iterator<Item = (Labels<'_>, ConstGauge<i64>)> {
+    object.conditions.iter().map(|condition| {
         let labels = vec![
-            (
-                "namespace",
-                metadata.namespace.as_deref().unwrap_or_default(),
-            ),
-            ("tunnel", metadata.name.as_deref().unwrap_or_default()),
+            ("namespace", object.namespace.as_str()),
+            ("kind", object.kind.as_str()),
+            ("name", object.name.as_str()),
             ("condition", condition.type_.as_str()),
             ("code", code(condition)),
         ];

@@ -2,15 +2,12 @@
 //! agents that measure IP packets. These run in the gateways' pods, because no other pod has a
 //! route into a tunnel's network.
 
-use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, HTTPGetAction, Probe, SecretVolumeSource, Volume, VolumeMount,
-};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::core::v1::{Container, SecretVolumeSource, Volume};
 use muxtunnel_bench_api::HTTP_PORT;
 use muxtunnel_crds::Resources;
 
-use crate::pods::{helper_resources, unprivileged};
-use crate::settings::Settings;
+use crate::class::Class;
+use crate::pods::{helper_resources, port, probe, read_only, unprivileged};
 
 /// Path of the token in every container of a benchmark.
 pub const TOKEN_FILE: &str = "/etc/muxbench/token";
@@ -46,40 +43,26 @@ pub fn token_volume(secret: String) -> Volume {
 
 /// The container of an agent.
 #[must_use]
-pub fn agent(settings: &Settings, resources: Option<&Resources>) -> Container {
+pub fn agent(class: &Class, resources: Option<&Resources>) -> Container {
     let args = vec!["agent".to_owned(), format!("--token-file={TOKEN_FILE}")];
-    container(settings, "agent", args, resources)
+    container(class, "agent", args, resources)
 }
 
 /// A container of muxbench with the resources `resources`.
 #[must_use]
 pub fn container(
-    settings: &Settings,
+    class: &Class,
     name: &str,
     args: Vec<String>,
     resources: Option<&Resources>,
 ) -> Container {
     Container {
         name: name.to_owned(),
-        image: Some(settings.bench_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(class.images.bench.clone()),
+        image_pull_policy: Some(class.pull_policy()),
         args: Some(args),
-        ports: Some(vec![ContainerPort {
-            name: Some("http".to_owned()),
-            container_port: HTTP_PORT.into(),
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
-        readiness_probe: Some(Probe {
-            http_get: Some(HTTPGetAction {
-                path: Some("/healthz".to_owned()),
-                port: IntOrString::Int(HTTP_PORT.into()),
-                ..HTTPGetAction::default()
-            }),
-            period_seconds: Some(2),
-            timeout_seconds: Some(5),
-            ..Probe::default()
-        }),
+        ports: Some(vec![port("http", HTTP_PORT)]),
+        readiness_probe: Some(probe("/healthz", HTTP_PORT, (2, 5), None)),
         // By default, there is no CPU limit, because the kernel would throttle the agent, and the
         // agent would measure this throttling.
         resources: Some(helper_resources(
@@ -88,12 +71,7 @@ pub fn container(
             &[],
         )),
         security_context: Some(unprivileged()),
-        volume_mounts: Some(vec![VolumeMount {
-            name: TOKEN_VOLUME.to_owned(),
-            mount_path: TOKEN_DIRECTORY.to_owned(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        }]),
+        volume_mounts: Some(vec![read_only(TOKEN_VOLUME, TOKEN_DIRECTORY)]),
         ..Container::default()
     }
 }

@@ -1,6 +1,6 @@
 //! The controller of `MuxPeer`: peers without an exit, and the deletion of expired peers.
 //!
-//! The reconciliation of an exit judges and serves its peers, and writes their statuses
+//! The reconciliation of a MuxExit judges and serves its peers, and writes their statuses
 //! ([`crate::tunnel_controller`]). This controller has the rest, which belongs to no exit.
 
 use std::sync::Arc;
@@ -10,19 +10,20 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::controller::{Action, Config};
 use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::peer_condition::{ACCEPTED, READY};
-use muxtunnel_crds::{MuxPeer, MuxPeerStatus, Side};
+use muxtunnel_crds::condition::{ACCEPTED, READY, STALLED};
+use muxtunnel_crds::{MuxPeer, MuxPeerStatus};
 use tracing::info;
 
 use crate::backoff::Backoffs;
 use crate::caches::{Cache, Caches, Cluster, Feed, NotKnown};
+use crate::classes::{Classes, NoClass};
 use crate::clock::{Clock, Now};
 use crate::conditions::{Verdict, conditions};
 use crate::controller::{self, Reconciler};
 use crate::failure::{self, Coded};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::tunnel_controller::write_peer;
+use crate::tunnel_controller::write;
 use crate::undecoded;
 use crate::watch_clock::WatchClock;
 use crate::watches;
@@ -37,6 +38,7 @@ const CONCURRENCY: u16 = 4;
 /// The shared state of all reconciliations.
 pub struct Context {
     cluster: Cluster,
+    classes: Classes,
     cache: Cache<MuxPeer>,
     backoffs: Backoffs,
     clock: Clock,
@@ -64,7 +66,7 @@ impl Coded for Error {
 
 /// Runs the controller for `namespace`, or for all namespaces, until the process ends.
 pub async fn run(
-    cluster: Cluster,
+    (cluster, classes): (Cluster, Classes),
     clock: Clock,
     namespace: Option<String>,
     leadership: Leadership,
@@ -75,6 +77,7 @@ pub async fn run(
     let cache = feed.cache();
     let context = Arc::new(Context {
         cluster: cluster.clone(),
+        classes,
         cache: cache.clone(),
         backoffs: Backoffs::default(),
         clock,
@@ -110,15 +113,21 @@ impl Reconciler for Context {
     }
 
     async fn reconcile(self: Arc<Self>, peer: Arc<MuxPeer>) -> Result<Action, Error> {
-        reconcile(&self.cluster, &peer, self.clock.now()).await
+        self.classes.first_list().await;
+        reconcile((&self.cluster, &self.classes), &peer, self.clock.now()).await
     }
 }
 
-/// Deletes an expired peer, or writes that its exit is missing.
+/// Deletes an expired peer, or writes that its exit is missing. The peer of an exit that another
+/// operator serves stays unchanged.
 ///
 /// # Errors
 /// [`Error`]. A retry is safe.
-pub async fn reconcile(cluster: &Cluster, peer: &MuxPeer, now: Now) -> Result<Action, Error> {
+pub async fn reconcile(
+    (cluster, classes): (&Cluster, &Classes),
+    peer: &MuxPeer,
+    now: Now,
+) -> Result<Action, Error> {
     if peer.meta().deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
@@ -128,23 +137,29 @@ pub async fn reconcile(cluster: &Cluster, peer: &MuxPeer, now: Now) -> Result<Ac
         refuse(cluster, peer, (Code::UnknownValue, &detail), now).await?;
         return Ok(Action::await_change());
     }
+    let namespace = peer.namespace().unwrap_or_default();
+    let exit = &peer.spec.exit_ref.name;
+    let found = cluster.caches.exits.get(&namespace, exit);
+    let found = match found {
+        // The reconciliation of the exit reports it.
+        Err(NotKnown::Undecoded { .. }) => return Ok(Action::requeue(LOOKED_AT)),
+        found => found?,
+    };
+    if let Some(exit) = &found {
+        match classes.find(&namespace, exit.spec.class_name.as_deref()) {
+            Err(NoClass::Foreign) => return Ok(Action::requeue(LOOKED_AT)),
+            Err(NoClass::NotKnown(error)) => return Err(error.into()),
+            Ok(_) | Err(NoClass::Refused(..)) => {}
+        }
+    }
     let rest = life(peer).map(|end| end - now.seconds());
     if rest.is_some_and(|rest| rest <= 0) {
         delete(cluster, peer).await?;
         // A deleted object is not found, and has no further reconciliation.
         return Ok(Action::requeue(DELETED_AFTER));
     }
-    let namespace = peer.namespace().unwrap_or_default();
-    let exit = &peer.spec.exit_ref.name;
-    let found = cluster.caches.tunnels.get(&namespace, exit);
-    let found = match found {
-        // The reconciliation of the exit reports it.
-        Err(NotKnown::Undecoded { .. }) => return Ok(Action::requeue(LOOKED_AT)),
-        found => found?,
-    };
-    let is_exit = found.is_some_and(|found| found.spec.side == Side::Exit);
-    if !is_exit {
-        let detail = format!("no MuxTunnel {exit} of side Exit exists in this namespace");
+    if found.is_none() {
+        let detail = format!("no MuxExit {exit} exists in this namespace");
         refuse(cluster, peer, (Code::ExitNotFound, &detail), now).await?;
     }
     let rest = rest.and_then(|rest| u64::try_from(rest).ok());
@@ -190,14 +205,19 @@ async fn refuse(
     if peer.status.as_ref() == Some(&status) {
         return Ok(());
     }
-    write_peer(cluster, peer, &status).await
+    write(cluster, peer, &status).await
 }
 
 /// The status of a peer that no exit accepts. Pure.
 fn refused(peer: &MuxPeer, (code, detail): (Code, &str), now: Now) -> MuxPeerStatus {
     let old = peer.status.clone().unwrap_or_default();
     let generation = peer.metadata.generation;
-    let verdicts = [ACCEPTED, READY].map(|type_| Verdict::no(type_, code, detail));
+    let stalled = Verdict {
+        holds: Some(true),
+        ..Verdict::no(STALLED, code, detail)
+    };
+    let [accepted, ready] = [ACCEPTED, READY].map(|type_| Verdict::no(type_, code, detail));
+    let verdicts = [accepted, ready, stalled];
     MuxPeerStatus {
         observed_generation: generation,
         conditions: conditions(&verdicts, &old.conditions, generation, &now.whole_second()),

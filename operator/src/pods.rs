@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Capabilities, Pod, ResourceRequirements, SecurityContext};
+use k8s_openapi::api::core::v1::{
+    Capabilities, ContainerPort, EmptyDirVolumeSource, HTTPGetAction, Pod, PodSecurityContext,
+    Probe, ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_crds::Resources;
 
 /// The resources of which every container of a pod takes a part. A device, for example, is only for
@@ -115,5 +119,102 @@ pub fn unprivileged() -> SecurityContext {
             add: None,
         }),
         ..SecurityContext::default()
+    }
+}
+
+/// The security context of a container that runs as root with `capabilities` alone.
+#[must_use]
+pub fn privileged(capabilities: &[&str]) -> SecurityContext {
+    let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+    SecurityContext {
+        run_as_user: Some(0),
+        run_as_group: Some(0),
+        run_as_non_root: Some(false),
+        capabilities: Some(Capabilities {
+            drop: names(&["ALL"]),
+            add: names(capabilities),
+        }),
+        seccomp_profile: Some(seccomp()),
+        ..unprivileged()
+    }
+}
+
+/// The default profile of the container runtime.
+#[must_use]
+pub fn seccomp() -> SeccompProfile {
+    SeccompProfile {
+        type_: "RuntimeDefault".to_owned(),
+        localhost_profile: None,
+    }
+}
+
+/// The user of the gateways that own an interface for IP packets, which is the user of the images.
+/// Other pods have no user of their own: a cluster may give each namespace a range of users.
+pub const UID: i64 = 65532;
+
+/// The security context of a pod with unprivileged containers.
+#[must_use]
+pub fn pod_security() -> PodSecurityContext {
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        seccomp_profile: Some(seccomp()),
+        ..PodSecurityContext::default()
+    }
+}
+
+/// A TCP port of a container.
+#[must_use]
+pub fn port(name: &str, number: u16) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: i32::from(number),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    }
+}
+
+/// A probe by HTTP, with its period and time limit in seconds, and the number of failures.
+#[must_use]
+pub fn probe(path: &str, port: u16, (period, timeout): (i32, i32), failures: Option<i32>) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(path.to_owned()),
+            port: IntOrString::Int(i32::from(port)),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(period),
+        timeout_seconds: Some(timeout),
+        failure_threshold: failures,
+        ..Probe::default()
+    }
+}
+
+/// Mounts the volume `name`.
+#[must_use]
+pub fn mount(name: &str, path: &str) -> VolumeMount {
+    VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        ..VolumeMount::default()
+    }
+}
+
+/// Mounts the volume `name` for reading. The whole directory is mounted, because a file that is
+/// mounted by subPath never changes in a running pod.
+#[must_use]
+pub fn read_only(name: &str, path: &str) -> VolumeMount {
+    VolumeMount {
+        read_only: Some(true),
+        ..mount(name, path)
+    }
+}
+
+/// An empty directory of the pod.
+#[must_use]
+pub fn empty_volume(name: &str) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
     }
 }

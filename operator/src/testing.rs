@@ -3,6 +3,7 @@
 
 #[path = "../tests/operator/fixtures/benchmark.rs"]
 pub(crate) mod benchmark;
+pub(crate) mod health;
 pub(crate) mod kubelet;
 pub(crate) mod loopback;
 #[path = "../tests/operator/fixtures/tunnel.rs"]

@@ -1,12 +1,13 @@
-//! The controller of `MuxTunnel`.
+//! The controllers of `MuxTunnel`, `MuxExit` and `MuxRendezvous`.
 //!
-//! [`reconcile`] handles one object in one pass: dereference (read everything) -> validate (pure)
+//! The three kinds have one pipeline, which takes an [`Object`], and one [`Context`]. Each kind has a
+//! queue of its own. [`reconcile`] handles one object in one pass: dereference (read everything) -> validate (pure)
 //! -> build (pure) -> apply -> observe (pods and gateways) -> publish -> update_status. Each step
 //! has its own file, takes the result of the previous step, and uses only earlier steps. The types
 //! of [`access`] limit what a step can reach. The pass reads the clock once. An obstacle is a
 //! [`Hindrance`], which passes through the same steps. With a hindrance, the steps do two things
 //! only: they remove unpermitted targets from the gateways, and write the reason to the status. Builders of children read only the
-//! [`validate::ValidatedTunnel`] and the [`validate::ValidatedState`].
+//! [`validate::ValidatedObject`] and the [`validate::ValidatedState`].
 
 pub mod access;
 pub mod apply;
@@ -21,6 +22,7 @@ pub mod hindrance;
 pub mod holder;
 mod issuer;
 pub mod keyring;
+pub mod object;
 pub mod observe;
 pub mod pods;
 pub mod problem;
@@ -32,21 +34,24 @@ mod triggers;
 pub mod update_status;
 pub mod validate;
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream;
+use futures::stream::{self, BoxStream};
 use kube::api::DynamicObject;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, Side, tunnel_condition};
+use muxtunnel_crds::condition;
+use tokio::sync::mpsc;
 use tracing::{Instrument, info_span};
 
 use crate::api_server::ApiServer;
 use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
-use crate::caches::{Cache, Caches, Cluster, Targets};
+use crate::caches::{Cache, Cached, Caches, Cluster, Feeds, Targets};
+use crate::class::Class;
+use crate::classes::Classes;
 use crate::clock::{Clock, Now};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
@@ -56,31 +61,32 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
-use crate::undecoded;
+use crate::upgrades::turns::Turns;
 use crate::watch_clock::WatchClock;
-use crate::watches;
+use crate::watches::{self, Trigger};
 use access::{Access, Memory, Outputs, pure};
-pub use dereference::PAUSED;
 pub use error::Error;
 use hindrance::Hindrance;
 use holder::Holder;
+use object::{Object, of_each};
 use publish::Outcome;
 pub(crate) use sandbox::not_created;
-pub use triggers::Feeds;
-pub(crate) use update_status::write_peer;
+use triggers::{Routes, Watches};
+use update_status::Status;
+pub(crate) use update_status::write;
 
-/// First pause before a tunnel that is not ready is reconciled again, without the jitter of up to
+/// First pause before an object that is not ready is reconciled again, without the jitter of up to
 /// 100 %. The operator polls, because gateways send no notifications of their state.
 const PENDING_FIRST: Duration = Duration::from_secs(1);
-/// The longest pause before a tunnel that is not ready is reconciled again, without the jitter of
+/// The longest pause before an object that is not ready is reconciled again, without the jitter of
 /// up to 100 %, if no user action is required.
 const PENDING_LONGEST: Duration = Duration::from_secs(5);
-/// Pause before a tunnel whose gateways have not answered is reconciled again. An answer triggers
+/// Pause before an object whose gateways have not answered is reconciled again. An answer triggers
 /// the reconciliation earlier.
 const REQUEUE_AWAITED: Duration = Duration::from_secs(20);
-/// Pause before a ready tunnel is reconciled again.
+/// Pause before a ready object is reconciled again.
 const REQUEUE_STEADY: Duration = Duration::from_secs(30);
-/// Maximum number of concurrent reconciliations.
+/// Maximum number of concurrent reconciliations of a kind.
 const CONCURRENCY: u16 = 16;
 
 /// The parts of a [`Context`].
@@ -95,6 +101,10 @@ pub struct Parts<G> {
     pub events: Events,
     /// The grants of other namespaces.
     pub grants: Grants,
+    /// The classes of objects.
+    pub classes: Classes,
+    /// The permissions to take the revision of a class.
+    pub turns: Turns,
     /// The API server's addresses.
     pub api_server: ApiServer,
     /// Queries gateways.
@@ -115,17 +125,18 @@ pub struct Context<G = observe::HttpGateways> {
     events: Events,
     prober: observe::Prober<G>,
     debounce: update_status::StatusDebounce,
+    unknown_keys: update_status::UnknownKeys,
     backoffs: Backoffs,
-    /// Back-offs of tunnels that are not ready.
+    /// Back-offs of objects that are not ready.
     pending: Backoffs,
 }
 
 impl<G: observe::Gateways> Context<G> {
-    /// The context of one controller.
+    /// The context of the controllers of a scope.
     #[must_use]
     pub fn new(parts: Parts<G>) -> Self {
         let (cluster, figures) = (parts.cluster, parts.figures);
-        figures.follow(cluster.caches.tunnels.clone());
+        figures.follow(cluster.caches.clone());
         let memory = Arc::new(Memory {
             keyring: keyring::Keyring::new(cluster.client.clone()),
             rollouts: rollouts::Rollouts::default(),
@@ -137,6 +148,8 @@ impl<G: observe::Gateways> Context<G> {
                 reader: cluster.reader(),
                 targets: parts.targets,
                 grants: parts.grants,
+                classes: parts.classes,
+                turns: parts.turns,
                 api_server: parts.api_server,
                 memory: memory.clone(),
                 watches: parts.watches,
@@ -152,13 +165,14 @@ impl<G: observe::Gateways> Context<G> {
             prober: observe::Prober::new(parts.gateways, parts.clock.clone()),
             clock: parts.clock,
             debounce: update_status::StatusDebounce::default(),
+            unknown_keys: update_status::UnknownKeys::default(),
             pending: backoffs.sibling(PENDING_FIRST),
             backoffs,
         }
     }
 }
 
-/// Runs the controller for `namespace`, or for all namespaces, until the process ends.
+/// Runs the controllers for `namespace`, or for all namespaces, until the process ends.
 pub async fn run<G: observe::Gateways>(
     context: Context<G>,
     namespace: Option<String>,
@@ -166,140 +180,184 @@ pub async fn run<G: observe::Gateways>(
     leadership: Leadership,
     metrics: Metrics,
 ) {
-    let store = feeds.tunnels.cache().store();
-    metrics.say_tunnels(store.clone());
-    let (client, watched) = (&context.outputs.cluster.client, &context.access.watches);
-    let objects = triggers::all(client, namespace.as_deref(), feeds, watched);
-    let others = [
-        leadership.requeues(&store),
-        context.prober.wakes(),
-        triggers::granted(&context.access.grants, context.cache().clone()),
-    ];
-    let triggers = stream::select_all(objects.into_iter().chain(others));
-    let config = Config::default().concurrency(CONCURRENCY);
-    let (context, triggers) = (Arc::new(context), watches::batched(triggers));
-    controller::run(context, store, triggers, config, leadership, metrics).await;
+    let (access, client) = (&context.access, &context.outputs.cluster.client);
+    let watches = Watches::new(client, namespace.as_deref(), feeds, &access.watches);
+    let mut others = watches.others;
+    others.push(context.prober.wakes());
+    others.push(triggers::granted(&access.grants, &access.caches));
+    others.push(triggers::classed(&access.classes, &access.caches));
+    others.push(access.turns.wakes());
+    let (routes, [tunnels, exits, rendezvous]) = Routes::new();
+    let context = Arc::new(context);
+    let shared = (&context, &leadership, &metrics);
+    // Each of these futures ends only if its watches end.
+    tokio::select! {
+        () = routes.pass_on(stream::select_all(others)) => {}
+        () = run_kind(shared, watches.tunnels, tunnels) => {}
+        () = run_kind(shared, watches.exits, exits) => {}
+        () = run_kind(shared, watches.rendezvous, rendezvous) => {}
+    }
 }
 
-impl<G: observe::Gateways + 'static> Reconciler for Context<G> {
-    type Object = MuxTunnel;
+/// Runs the controller of one kind. `objects`: the watch of the objects. `others`: objects that have
+/// changed in another way.
+async fn run_kind<K: Cached, G: observe::Gateways>(
+    (context, leadership, metrics): (&Arc<Context<G>>, &Leadership, &Metrics),
+    objects: BoxStream<'static, ObjectRef<K>>,
+    others: mpsc::Receiver<Trigger>,
+) where
+    Object: From<Arc<K>>,
+{
+    let store = K::of(&context.access.caches).store();
+    metrics.judge(store.clone(), |object| {
+        Object::from(object.clone()).conditions().to_vec()
+    });
+    let requeued = leadership.requeues(&store);
+    let all = stream::select_all([objects, triggers::queued(others), requeued]);
+    let (context, kind) = (context.clone(), PhantomData);
+    controller::run(
+        Arc::new(OfKind { context, kind }),
+        store,
+        watches::batched(all),
+        Config::default().concurrency(CONCURRENCY),
+        leadership.clone(),
+        metrics.clone(),
+    )
+    .await;
+}
+
+/// The controller of the kind `K`.
+struct OfKind<K, G> {
+    context: Arc<Context<G>>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Cached, G: observe::Gateways> Reconciler for OfKind<K, G>
+where
+    Object: From<Arc<K>>,
+{
+    type Object = K;
     type Error = Error;
 
     fn caches(&self) -> &Caches {
-        &self.access.caches
+        &self.context.access.caches
     }
 
-    fn cache(&self) -> &Cache<MuxTunnel> {
-        &self.access.caches.tunnels
+    fn cache(&self) -> &Cache<K> {
+        K::of(&self.context.access.caches)
     }
 
     fn backoffs(&self) -> &Backoffs {
-        &self.backoffs
+        &self.context.backoffs
     }
 
-    async fn reconcile(self: Arc<Self>, tunnel: Arc<MuxTunnel>) -> Result<Action, Error> {
-        reconcile(tunnel, self).await
+    async fn reconcile(self: Arc<Self>, object: Arc<K>) -> Result<Action, Error> {
+        reconcile(object.into(), self.context.clone()).await
     }
 
-    fn forget(&self, tunnel: &ObjectRef<DynamicObject>) {
-        self.backoffs.is_gone(tunnel);
-        self.pending.is_gone(tunnel);
+    fn forget(&self, object: &ObjectRef<DynamicObject>) {
+        drop(self.context.access.turns.change());
+        self.context.backoffs.is_gone(object);
+        self.context.pending.is_gone(object);
     }
 }
 
-/// Reconciles one tunnel, and writes its status.
+/// Reconciles one object, and writes its status.
 ///
 /// # Errors
 /// [`Error`]. A retry is safe.
 pub async fn reconcile<G: observe::Gateways>(
-    tunnel: Arc<MuxTunnel>,
+    object: Object,
     context: Arc<Context<G>>,
 ) -> Result<Action, Error> {
+    // The children have changed, or this reconciliation changes them.
+    let _change = context.access.turns.change();
     let span = info_span!(
-        "tunnel",
-        namespace = tunnel.namespace().unwrap_or_default(),
-        name = tunnel.name_any()
+        "object",
+        kind = object.kind().name(),
+        namespace = object.namespace().unwrap_or_default(),
+        name = object.name_any()
     );
-    reconcile_in_span(&tunnel, &context).instrument(span).await
+    reconcile_in_span(object, &context).instrument(span).await
 }
 
 async fn reconcile_in_span<G: observe::Gateways>(
-    mut tunnel: &MuxTunnel,
+    mut object: Object,
     context: &Context<G>,
 ) -> Result<Action, Error> {
-    if tunnel.meta().deletion_timestamp.is_some() {
+    if object.is_deleted() {
         // The garbage collector removes the children. Creating children again would delay the
         // deletion.
         return Ok(Action::await_change());
     }
-    let decodable;
-    if undecoded::reason(tunnel).is_some() {
-        let found = dereference::decodable(&context.access, tunnel).await?;
-        let Some(found) = found.filter(|found| found.meta().uid == tunnel.meta().uid) else {
+    if object.undecoded().is_some() {
+        let found = dereference::decodable(&context.access, &object).await?;
+        let Some(found) = found.filter(|found| found.uid() == object.uid()) else {
             return Ok(Action::await_change());
         };
-        decodable = found;
-        tunnel = &decodable;
+        object = found;
     }
-    let (holder, now) = (Holder::of(tunnel)?, context.clock.now());
-    let (outcome, state, stale) = pass(tunnel, &holder, context, now).await;
+    let class = match dereference::class(&context.access, &object).await {
+        Ok(Some(class)) => Ok(class),
+        // Another operator serves the object.
+        Ok(None) => return Ok(Action::await_change()),
+        Err(hindrance) => Err(hindrance),
+    };
+    let (holder, now) = (Holder::of(&object)?, context.clock.now());
+    let (outcome, state, stale) = pass((&object, class), &holder, context, now).await;
     let is_told = match &outcome {
         // No status is written, because the verdicts need the answers of all gateways.
         Outcome::Awaited => false,
         // The status reports an error only if a retry is not likely to resolve it.
         Outcome::Hindered(Hindrance::Failed(error)) => {
-            let failures = context.backoffs.failures(tunnel);
+            let failures = context.failures(&object);
             error.code() == Code::UnknownValue || failure::is_reported(error, failures)
         }
         _ => true,
     };
-    // The controller of peers reports a peer whose exit is a tunnel of another side.
-    if is_told && (undecoded::reason(tunnel).is_some() || tunnel.spec.side == Side::Exit) {
-        update_status::update_peers(&context.outputs.cluster, &state, &outcome, now).await;
+    if is_told {
+        let (cluster, debounce) = (&context.outputs.cluster, &context.debounce);
+        update_status::update_peers(cluster, (&state, &outcome), debounce, now).await;
     }
     let told = match is_told {
-        true => Some(report(tunnel, context, (&outcome, &stale[..]), now).await?),
+        true => Some(report(&object, context, (&outcome, &stale[..]), now).await?),
         false => None,
     };
     match (outcome, told) {
         (Outcome::Hindered(Hindrance::Failed(error)), _) => Err(error),
-        (outcome, Some(status)) => Ok(requeue_after(tunnel, context, (&outcome, &status), now)),
+        (outcome, Some(status)) => Ok(requeue_after(&object, context, (&outcome, &status), now)),
         (_, None) => Ok(Action::requeue(REQUEUE_AWAITED)),
     }
 }
 
-/// Runs all steps for one tunnel but the last. Returns the outcome, the state, and the paths of
+/// Runs all steps for one object but the last. Returns the outcome, the state, and the paths of
 /// stale watches.
 async fn pass<G: observe::Gateways>(
-    tunnel: &MuxTunnel,
+    (object, class): (&Object, Result<Class, Hindrance>),
     holder: &Holder,
     context: &Context<G>,
     now: Now,
 ) -> (Outcome, validate::ValidatedState, Vec<String>) {
     let (access, outputs) = (&context.access, &context.outputs);
     let (caches, settings) = (&access.caches, &*access.settings);
-    let found = dereference::dereference(access, tunnel, holder, now).await;
+    let found = dereference::dereference(access, (object, class), holder, now).await;
     let named = found.named;
-    let plan = match found.hindrance {
-        Some(hindrance) => Err(hindrance),
-        None => pure(|| validate::validate(tunnel, &named, settings)),
+    let plan = match found.class {
+        Ok(class) => pure(|| {
+            let valid = validate::validate(object, &named, class)?;
+            build::build_children(valid, settings)
+        }),
+        Err(hindrance) => Err(hindrance),
     };
-    let peers = plan.as_ref().ok().map(|valid| valid.peers.clone());
+    let peers = plan.as_ref().ok().map(|(valid, _)| valid.peers.clone());
     let time = now.seconds();
-    let state = pure(move || validate::state(holder, named, peers, time));
-    let (children, built) = match plan {
-        Ok(valid) => {
-            let (built, others) = pure(|| build::build_all(&valid, &state, settings));
-            let children = built.map(|resources| (valid, resources));
-            (children.map_err(Hindrance::from), others)
-        }
-        Err(hindrance) => {
-            let others = pure(|| build::build_withdrawals(&state));
-            (Err(hindrance), others)
-        }
+    let state = pure(move || validate::state((object, holder), named, peers, time));
+    let built = match &plan {
+        Ok((valid, _)) => pure(|| build::build_others(valid, &state)),
+        Err(_) => pure(|| build::build_withdrawals(&state)),
     };
-    let failures = context.backoffs.failures(tunnel);
-    let reached = apply::apply(outputs, holder, (children, built), failures).await;
+    let failures = context.failures(object);
+    let reached = apply::apply(outputs, holder, (plan, built), failures).await;
     let observed = observe::observe_all(caches, &context.prober, reached.children, &state).await;
     let outcome = publish::publish(outputs, &state, observed, reached.certified).await;
     (outcome, state, found.stale)
@@ -307,49 +365,50 @@ async fn pass<G: observe::Gateways>(
 
 /// Writes the status, and Events for its changes.
 async fn report<G: observe::Gateways>(
-    tunnel: &MuxTunnel,
+    object: &Object,
     context: &Context<G>,
     told: (&Outcome, &[String]),
     now: Now,
-) -> Result<MuxTunnelStatus, Error> {
+) -> Result<Status, Error> {
     let (cluster, debounce) = (&context.outputs.cluster, &context.debounce);
-    let status = update_status::update_status(cluster, tunnel, told, debounce, now).await?;
-    let old = tunnel.status.as_ref().map(|status| &status.conditions[..]);
-    context
+    let status = update_status::update_status(cluster, object, told, debounce, now).await?;
+    let (reference, old) = (object.object_ref(), object.conditions());
+    let events = context
         .events
-        .publish_transitions(
-            &tunnel.object_ref(&()),
-            old.unwrap_or_default(),
-            &status.conditions,
-        )
-        .await;
+        .publish_transitions(&reference, old, status.conditions());
+    events.await;
+    if let (Outcome::Observed(_, _, seen, _), Some(uid)) = (told.0, object.uid()) {
+        let of = (&*uid, object.kind());
+        if let Some(happened) = context.unknown_keys.happened(of, seen, now.seconds()) {
+            context.events.publish_once(&reference, &happened).await;
+        }
+    }
     Ok(status)
 }
 
-/// When the tunnel is reconciled again, unless a change triggers the reconciliation earlier.
+/// When the object is reconciled again, unless a change triggers the reconciliation earlier.
 fn requeue_after<G: observe::Gateways>(
-    tunnel: &MuxTunnel,
+    object: &Object,
     context: &Context<G>,
-    (outcome, status): (&Outcome, &MuxTunnelStatus),
+    (outcome, status): (&Outcome, &Status),
     now: Now,
 ) -> Action {
     if matches!(outcome, Outcome::Hindered(Hindrance::Paused)) {
         return Action::requeue(REQUEUE_STEADY);
     }
-    let conditions = &status.conditions;
-    let mut ready = conditions.iter();
-    let ready = ready.find(|condition| condition.type_ == tunnel_condition::READY);
+    let mut ready = status.conditions().iter();
+    let ready = ready.find(|one| one.type_ == condition::READY);
     let pause = match ready {
-        Some(ready) if ready.status != "True" => pause(&context.pending, tunnel, &ready.reason),
+        Some(ready) if ready.status != "True" => context.pause(object, &ready.reason),
         _ => {
-            context.pending.succeeded(tunnel);
+            of_each!(object, object => context.pending.succeeded(&**object));
             REQUEUE_STEADY
         }
     };
     let due = match outcome {
         Outcome::Observed(valid, ..) => {
             let rollouts = &context.outputs.memory.rollouts;
-            rollouts.due(&valid.owner.uid, &valid.rollouts, now.seconds())
+            rollouts.due(&valid.holder.owner.uid, &valid.pods.rollouts, now.seconds())
         }
         _ => None,
     };
@@ -357,32 +416,42 @@ fn requeue_after<G: observe::Gateways>(
     Action::requeue(due.map_or(pause, |due| due.min(pause)))
 }
 
-/// The pause before a tunnel whose condition `Ready` has `reason` is reconciled again.
-fn pause(pending: &Backoffs, tunnel: &MuxTunnel, reason: &str) -> Duration {
-    let longest = match Code::from_reason(reason) {
-        // A quota, a policy, an object of another owner, or an object that the operator has no
-        // permission to watch. With several watched namespaces, also a Service of another one.
-        Some(
-            Code::OwnedByOther
-            | Code::ImmutableField
-            | Code::ApiRefused
-            | Code::PodSecurityTooStrict
-            | Code::TargetServiceNotFound
-            | Code::CertificateSecretTaken
-            | Code::IssuerMissing,
-        ) => return pending.pause_unwatched(tunnel, reason),
-        Some(
-            Code::InvalidSpec
-            | Code::TargetNotPermitted
-            | Code::SysctlForbidden
-            | Code::SandboxFailed
-            | Code::WanDisabled
-            | Code::WanUnsupported
-            | Code::UnknownValue,
-        ) => LONGEST_FOR_PERSONS,
-        _ => PENDING_LONGEST,
-    };
-    pending.pause(tunnel, reason, longest)
+impl<G> Context<G> {
+    /// The number of failed reconciliations of `object` in a row.
+    fn failures(&self, object: &Object) -> u32 {
+        of_each!(object, object => self.backoffs.failures(&**object))
+    }
+
+    /// The pause before an object whose condition `Ready` has `reason` is reconciled again.
+    fn pause(&self, object: &Object, reason: &str) -> Duration {
+        let pending = &self.pending;
+        let longest = match Code::from_reason(reason) {
+            // A quota, a policy, an object of another owner, or an object that the operator has no
+            // permission to watch. With several watched namespaces, also a Service of another one.
+            Some(
+                Code::NameTaken
+                | Code::ImmutableField
+                | Code::ApiRefused
+                | Code::PodSecurityTooStrict
+                | Code::TargetServiceNotFound
+                | Code::CertificateSecretTaken
+                | Code::IssuerMissing,
+            ) => return of_each!(object, object => pending.pause_unwatched(&**object, reason)),
+            Some(
+                Code::InvalidSpec
+                | Code::TargetNotPermitted
+                | Code::SysctlForbidden
+                | Code::SandboxFailed
+                | Code::ClassNotFound
+                | Code::ClassAmbiguous
+                | Code::ClassNotPermitted
+                | Code::WanUnsupported
+                | Code::UnknownValue,
+            ) => LONGEST_FOR_PERSONS,
+            _ => PENDING_LONGEST,
+        };
+        of_each!(object, object => pending.pause(&**object, reason, longest))
+    }
 }
 
 #[cfg(test)]

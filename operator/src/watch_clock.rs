@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode, Uri};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::observer::{Observer, is_watch};
@@ -44,16 +44,16 @@ impl WatchClock {
             last_good: Instant::now(),
             ever_answered: false,
         };
-        self.lock().insert(path.to_owned(), watch);
+        self.watches.lock().insert(path.to_owned(), watch);
     }
 
     /// Stops expecting watches of `path`.
     pub fn forget(&self, path: &str) {
-        self.lock().remove(path);
+        self.watches.lock().remove(path);
     }
 
     fn begun(&self, path: &str, now: Instant) {
-        if let Some(watch) = self.lock().get_mut(path) {
+        if let Some(watch) = self.watches.lock().get_mut(path) {
             watch.last_good = now;
             watch.ever_answered = true;
         }
@@ -68,7 +68,8 @@ impl WatchClock {
             let mut parts = path.split('/').skip_while(|part| *part != "namespaces");
             parts.nth(1).is_none_or(|of| of == namespace)
         };
-        self.lock()
+        self.watches
+            .lock()
             .iter()
             .filter(|(path, watch)| !watch.is_current(now) && serves(path))
             .map(|(path, _)| path.clone())
@@ -78,7 +79,7 @@ impl WatchClock {
     /// Whether at least one watch was answered and is not stale.
     pub(crate) fn is_any_current(&self) -> bool {
         let now = Instant::now();
-        let watches = self.lock();
+        let watches = self.watches.lock();
         let mut answered = watches.values().filter(|watch| watch.ever_answered);
         answered.any(|watch| watch.is_current(now))
     }
@@ -86,16 +87,12 @@ impl WatchClock {
     /// The path of each watch, and the time from the last answered start until `now`. Before the
     /// first answer, the time begins at [`WatchClock::expect`].
     pub(crate) fn ages(&self, now: Instant) -> Vec<(String, Duration)> {
-        let watches = self.lock();
+        let watches = self.watches.lock();
         let age = |watch: &Watch| now.saturating_duration_since(watch.last_good);
         let ages = watches
             .iter()
             .map(|(path, watch)| (path.clone(), age(watch)));
         ages.collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Watch>> {
-        self.watches.lock()
     }
 }
 

@@ -48,6 +48,27 @@ impl<K> Watched for K where
 {
 }
 
+/// An object that may need a reconciliation, of any kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trigger {
+    /// The kind.
+    pub kind: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl<K: Resource<DynamicType = ()>> From<ObjectRef<K>> for Trigger {
+    fn from(object: ObjectRef<K>) -> Self {
+        Self {
+            kind: K::kind(&()).into_owned(),
+            namespace: object.namespace.unwrap_or_default(),
+            name: object.name,
+        }
+    }
+}
+
 /// Watches the objects of `api`. Yields a reference to each object that is new or changed.
 pub fn objects<K: Watched>(
     api: Api<DeserializeGuard<K>>,
@@ -73,59 +94,46 @@ pub fn objects<K: Watched>(
         .boxed()
 }
 
-/// Watches children of type `K`. Yields a reference to the owner of each child that is new, changed
-/// or deleted.
-pub fn children<K: Watched, Owner>(
+/// Watches children of type `K`. Yields the owner of each child that is new, changed or deleted.
+pub fn children<K: Watched>(
     api: Api<DeserializeGuard<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
-) -> BoxStream<'static, ObjectRef<Owner>>
-where
-    Owner: Resource<DynamicType = ()> + 'static,
-{
+) -> BoxStream<'static, Trigger> {
     let config = watcher::Config::default().labels(&labels::children());
     events(api, config, feed, clock)
         .filter_map(|event| async move { changed(event).as_ref().and_then(owner_of) })
         .boxed()
 }
 
-/// Watches all objects of `api`. For each object that is new, changed or deleted, yields a
-/// reference to its owner and to each object that `named_by` returns.
-pub fn named<K: Watched, Owner>(
+/// Watches all objects of `api`. For each object that is new, changed or deleted, yields its owner
+/// and each object that `named_by` returns.
+pub fn named<K: Watched>(
     api: Api<DeserializeGuard<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
-    named_by: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
-) -> BoxStream<'static, ObjectRef<Owner>>
-where
-    Owner: Resource<DynamicType = ()> + 'static,
-{
+    named_by: impl Fn(&K) -> Vec<Trigger> + Send + 'static,
+) -> BoxStream<'static, Trigger> {
     events(api, watcher::Config::default(), feed, clock)
         .flat_map(move |event| {
             let changed = changed(event);
-            let ours = changed
-                .as_ref()
-                .filter(|object| labels::is_child(object.labels()));
-            let owner = ours.and_then(owner_of);
+            let owner = changed.as_ref().and_then(owner_of);
             let naming = changed.as_ref().map(&named_by).unwrap_or_default();
             stream::iter(owner.into_iter().chain(naming))
         })
         .boxed()
 }
 
-/// Watches all objects of `api`. For each object that is new, changed or deleted, yields a
-/// reference to each object that `named_by` returns. A change is ignored if both versions are the
-/// same by `is_same`. The cache has dropped the fields that nobody needs.
-pub fn targets<K: Watched, Owner>(
+/// Watches all objects of `api`. For each object that is new, changed or deleted, yields each object
+/// that `named_by` returns. A change is ignored if both versions are the same by `is_same`. The
+/// cache has dropped the fields that the operator does not need.
+pub fn targets<K: Watched>(
     api: Api<DeserializeGuard<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
     is_same: fn(&K, &K) -> bool,
-    named_by: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
-) -> BoxStream<'static, ObjectRef<Owner>>
-where
-    Owner: Resource<DynamicType = ()> + 'static,
-{
+    named_by: impl Fn(&K) -> Vec<Trigger> + Send + 'static,
+) -> BoxStream<'static, Trigger> {
     changes(api, watcher::Config::default(), feed, clock)
         .flat_map(move |(event, old)| {
             let concerned = changed(event)
@@ -226,16 +234,16 @@ where
     .boxed()
 }
 
-/// Finds the owner by label, because ReplicaSets own the pods. The owner may not exist. A reference
-/// to it is harmless, because its reconciliation does nothing.
-fn owner_of<K: Watched, Owner>(child: &K) -> Option<ObjectRef<Owner>>
-where
-    Owner: Resource<DynamicType = ()>,
-{
-    let instance = child.labels().get(labels::INSTANCE)?;
-    let namespace = child.namespace()?;
-    debug!(kind = %K::kind(&()), name = child.name_any(), instance, "a child changed");
-    Some(ObjectRef::new(instance).within(&namespace))
+/// Finds the owner by label, because ReplicaSets own the pods. The owner may not exist. Such a
+/// trigger is harmless, because its reconciliation does nothing.
+fn owner_of<K: Watched>(child: &K) -> Option<Trigger> {
+    let (kind, name) = labels::owner(child.labels())?;
+    debug!(child = %K::kind(&()), of = child.name_any(), kind, name, "a child changed");
+    Some(Trigger {
+        kind: kind.to_owned(),
+        namespace: child.namespace()?,
+        name: name.to_owned(),
+    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 
 #[cfg(feature = "api-server")]
 pub mod api_server;
+pub mod clock;
 pub mod exit_statuses;
 pub mod generated;
 #[cfg(feature = "handshake")]
@@ -19,6 +20,8 @@ pub mod layers;
 pub mod name_server;
 #[cfg(feature = "namespaces")]
 pub mod namespace;
+#[cfg(feature = "pod-security")]
+pub mod openshift;
 #[cfg(feature = "pod-security")]
 pub mod pod_security;
 pub mod port;

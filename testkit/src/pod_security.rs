@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// The permitted sysctls at the levels `baseline` and `restricted`.
-const SAFE_SYSCTLS: [&str; 12] = [
+pub const SAFE_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
     "net.ipv4.ip_local_reserved_ports",

@@ -112,8 +112,8 @@ pub struct ClientRun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UdpLoad {
-    /// Rate of the payload, 10^3 bit/s.
-    pub rate_kbit_s: u32,
+    /// Rate of the payload, bit/s.
+    pub bits_per_second: u64,
     /// Payload of one datagram, bytes.
     pub datagram_bytes: u32,
 }

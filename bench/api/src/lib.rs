@@ -14,15 +14,12 @@
 pub mod agent;
 pub mod load;
 mod matrix;
-mod rate;
 pub mod result;
 pub mod runner;
 
 pub use matrix::{
     CellKey, EnvironmentKey, Matrix, MatrixError, PACKET_PROTOCOLS, Path, Route, UNTUNED,
 };
-
-pub use rate::{parse_rate, rate_text};
 
 use serde::{Deserialize, Serialize};
 
@@ -50,12 +47,12 @@ pub const ONE_WAY_DELAY_MS_MAX: u32 = 10_000;
 pub const PROBES: u32 = 20;
 /// Maximum number of round trips of one request.
 pub const PROBES_MAX: u32 = 1000;
-/// Default rate of the datagrams, 10^3 bit/s of payload.
-pub const UDP_RATE_KBIT_S: u32 = 100_000;
-/// Least rate of the datagrams, 10^3 bit/s.
-pub const UDP_RATE_KBIT_S_MIN: u32 = 100;
-/// Greatest rate of the datagrams, 10^3 bit/s.
-pub const UDP_RATE_KBIT_S_MAX: u32 = 10_000_000;
+/// Default rate of the datagrams, bit/s of payload.
+pub const UDP_BITS_PER_SECOND: u64 = 100_000_000;
+/// Least rate of the datagrams, bit/s.
+pub const UDP_BITS_PER_SECOND_MIN: u64 = 100_000;
+/// Greatest rate of the datagrams, bit/s.
+pub const UDP_BITS_PER_SECOND_MAX: u64 = 10_000_000_000;
 /// Payload of a datagram, bytes. A datagram with UDP and IPv6 headers fits a path with an MTU of
 /// 1,450.
 pub const DATAGRAM_BYTES: u32 = 1400;

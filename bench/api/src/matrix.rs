@@ -1,25 +1,26 @@
 //! The matrix: the cells of a benchmark, their order, and the runner's flags for them.
 //!
 //! The order of environments and cells is the same in the operator, the runner and the results.
-//! Environments are ordered by one-way delay, then by tuning. Cells of an environment are ordered
+//! Environments are ordered by one-way delay, then by profile. Cells of an environment are ordered
 //! by number of connections, then by route.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     AXIS_MAX, CELLS_MAX, CONNECTIONS_MAX, DATAGRAM_BYTES, DURATION_SECONDS_MAX,
-    ONE_WAY_DELAY_MS_MAX, QUIC_DATAGRAM_BYTES, ROUNDS_MAX, UDP_RATE_KBIT_S_MAX,
-    UDP_RATE_KBIT_S_MIN, rate_text,
+    ONE_WAY_DELAY_MS_MAX, QUIC_DATAGRAM_BYTES, ROUNDS_MAX, UDP_BITS_PER_SECOND_MAX,
+    UDP_BITS_PER_SECOND_MIN,
 };
 
-/// The tuning that leaves the kernel's defaults.
+/// The profile that leaves the kernel's defaults.
 pub const UNTUNED: &str = "None";
 /// The mux protocols that carry IP packets.
 pub const PACKET_PROTOCOLS: [&str; 2] = ["Native", "QUIC"];
-/// Greatest length of the name of a tuning or protocol in bytes.
+/// Greatest length of the name of a profile or protocol in bytes.
 const NAME_BYTES_MAX: usize = 32;
 
 /// The path of the payload from client to server.
@@ -112,8 +113,8 @@ pub struct Matrix {
     pub connections: Vec<u32>,
     /// Emulated one-way delays in milliseconds. The RTT is twice the delay.
     pub one_way_delays_ms: Vec<u32>,
-    /// Names of the sysctl profiles of the gateways, for example `None` and `Wan`.
-    pub tunings: Vec<String>,
+    /// Names of the sysctl profiles of the gateways, for example `None` and `WAN`.
+    pub profiles: Vec<String>,
     /// The paths to compare.
     pub paths: Vec<Path>,
     /// Mux protocols, each with its own tunnel. The direct path has none.
@@ -124,9 +125,8 @@ pub struct Matrix {
     pub warm_up_s: u32,
     /// Number of runs of each cell.
     pub rounds: u32,
-    /// Payload rate of the datagrams in 10^3 bit/s. Datagrams are sent only if the network is
-    /// measured.
-    pub udp_rate_kbit_s: u32,
+    /// Payload rate of the datagrams in bit/s. Datagrams are sent only if the network is measured.
+    pub udp_bits_per_second: u64,
 }
 
 /// An environment: pods that the operator creates and removes.
@@ -137,7 +137,7 @@ pub struct EnvironmentKey {
     /// Emulated one-way delay, milliseconds.
     pub one_way_delay_ms: u32,
     /// Sysctl profile of the gateways and of the direct pair.
-    pub tuning: String,
+    pub profile: String,
 }
 
 /// One cell of the matrix.
@@ -178,11 +178,11 @@ pub enum MatrixError {
         /// Name of the field.
         field: &'static str,
         /// Value of the field.
-        value: u32,
+        value: u64,
         /// The least possible value.
-        min: u32,
+        min: u64,
         /// The greatest possible value.
-        max: u32,
+        max: u64,
     },
     /// A name has other characters than letters, digits and `-`, or is too long.
     #[error("{axis} has {value:?}: use names of 1 to {NAME_BYTES_MAX} letters, digits and dashes")]
@@ -200,7 +200,7 @@ pub enum MatrixError {
     PacketProtocols(usize),
     /// The warm-up is not shorter than the run.
     #[error(
-        "warmUp {warm_up_s}s must be shorter than duration {duration_s}s, which includes the warm-up"
+        "warmUpSeconds {warm_up_s} must be less than durationSeconds {duration_s}, which includes the warm-up"
     )]
     WarmUp {
         /// Seconds of the warm-up.
@@ -220,37 +220,31 @@ impl Matrix {
     /// The first violated rule, with the offending value.
     pub fn check(&self) -> Result<(), MatrixError> {
         check_axis("connections", &self.connections)?;
-        check_axis("delays", &self.one_way_delays_ms)?;
-        check_axis("tunings", &self.tunings)?;
+        check_axis("delayMilliseconds", &self.one_way_delays_ms)?;
+        check_axis("profiles", &self.profiles)?;
         check_axis("paths", &self.paths)?;
         check_axis("protocols", &self.protocols)?;
         for value in &self.connections {
-            check_range("connections", *value, 1, CONNECTIONS_MAX)?;
+            check_range("connections", *value, 1..=CONNECTIONS_MAX)?;
         }
         for value in &self.one_way_delays_ms {
-            check_range("delays (milliseconds)", *value, 0, ONE_WAY_DELAY_MS_MAX)?;
+            check_range("delayMilliseconds", *value, 0..=ONE_WAY_DELAY_MS_MAX)?;
         }
-        for (axis, names) in [("tunings", &self.tunings), ("protocols", &self.protocols)] {
+        for (axis, names) in [("profiles", &self.profiles), ("protocols", &self.protocols)] {
             check_names(axis, names)?;
         }
-        check_range(
-            "duration (seconds)",
-            self.duration_s,
-            1,
-            DURATION_SECONDS_MAX,
-        )?;
+        check_range("durationSeconds", self.duration_s, 1..=DURATION_SECONDS_MAX)?;
         if self.warm_up_s >= self.duration_s {
             return Err(MatrixError::WarmUp {
                 warm_up_s: self.warm_up_s,
                 duration_s: self.duration_s,
             });
         }
-        check_range("rounds", self.rounds, 1, ROUNDS_MAX)?;
+        check_range("rounds", self.rounds, 1..=ROUNDS_MAX)?;
         check_range(
-            "udp.rate (kbit)",
-            self.udp_rate_kbit_s,
-            UDP_RATE_KBIT_S_MIN,
-            UDP_RATE_KBIT_S_MAX,
+            "udp.bitsPerSecond",
+            self.udp_bits_per_second,
+            UDP_BITS_PER_SECOND_MIN..=UDP_BITS_PER_SECOND_MAX,
         )?;
         let carrying = self.packet_protocols().count();
         if self.paths.contains(&Path::Network) && carrying != 1 {
@@ -268,11 +262,11 @@ impl Matrix {
     pub fn environments(&self) -> Vec<EnvironmentKey> {
         let mut environments = Vec::new();
         for one_way_delay_ms in &self.one_way_delays_ms {
-            for tuning in &self.tunings {
+            for profile in &self.profiles {
                 environments.push(EnvironmentKey {
                     index: environments.len(),
                     one_way_delay_ms: *one_way_delay_ms,
-                    tuning: tuning.clone(),
+                    profile: profile.clone(),
                 });
             }
         }
@@ -336,17 +330,16 @@ impl Matrix {
     /// The flags of `muxbench run` that describe this matrix.
     #[must_use]
     pub fn to_args(&self) -> Vec<String> {
-        let delays = self.one_way_delays_ms.iter().map(|ms| format!("{ms}ms"));
         vec![
             format!("--connections={}", join(&self.connections)),
-            format!("--delays={}", delays.collect::<Vec<_>>().join(",")),
-            format!("--tunings={}", self.tunings.join(",")),
+            format!("--delay-milliseconds={}", join(&self.one_way_delays_ms)),
+            format!("--profiles={}", self.profiles.join(",")),
             format!("--paths={}", join(&self.paths)),
             format!("--protocols={}", self.protocols.join(",")),
-            format!("--duration={}s", self.duration_s),
-            format!("--warm-up={}s", self.warm_up_s),
+            format!("--duration-seconds={}", self.duration_s),
+            format!("--warm-up-seconds={}", self.warm_up_s),
             format!("--rounds={}", self.rounds),
-            format!("--udp-rate={}", rate_text(self.udp_rate_kbit_s)),
+            format!("--udp-bits-per-second={}", self.udp_bits_per_second),
         ]
     }
 }
@@ -377,17 +370,20 @@ fn check_axis<T: PartialEq + fmt::Debug>(
     Ok(())
 }
 
-fn check_range(field: &'static str, value: u32, min: u32, max: u32) -> Result<(), MatrixError> {
-    if (min..=max).contains(&value) {
-        Ok(())
-    } else {
-        Err(MatrixError::OutOfRange {
-            field,
-            value,
-            min,
-            max,
-        })
+fn check_range<T: Into<u64> + PartialOrd + Copy>(
+    field: &'static str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<(), MatrixError> {
+    if range.contains(&value) {
+        return Ok(());
     }
+    Err(MatrixError::OutOfRange {
+        field,
+        value: value.into(),
+        min: (*range.start()).into(),
+        max: (*range.end()).into(),
+    })
 }
 
 fn check_names(axis: &'static str, names: &[String]) -> Result<(), MatrixError> {

@@ -89,7 +89,7 @@ pub struct Cell {
     pub rtt_ms: Option<f64>,
     /// Sysctl profile of the gateways (tunnel), of client and server (direct), or of both
     /// (network).
-    pub tuning: String,
+    pub profile: String,
     /// Number of parallel connections.
     pub connections: u32,
     /// Number of requested rounds.
@@ -153,7 +153,7 @@ impl Cell {
     /// cell with the same delay and connections.
     #[must_use]
     pub fn is_untuned_direct(&self) -> bool {
-        self.path == Path::Direct && self.tuning == UNTUNED
+        self.path == Path::Direct && self.profile == UNTUNED
     }
 
     /// The median divided by the median of the untuned direct cell in `cells` with the same delay
@@ -215,7 +215,7 @@ pub struct Extreme {
     /// One-way delay of the cell in milliseconds.
     pub one_way_delay_ms: u32,
     /// Sysctl profile of the cell.
-    pub tuning: String,
+    pub profile: String,
     /// Mux protocol of the cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
@@ -257,7 +257,7 @@ impl Extreme {
         }
         Some(Self {
             one_way_delay_ms: cell.one_way_delay_ms,
-            tuning: cell.tuning.clone(),
+            profile: cell.profile.clone(),
             protocol: cell.protocol.clone(),
             connections: cell.connections,
             mbit_s: cell.mbit_s?.median,
@@ -276,7 +276,7 @@ mod tests {
             protocol: (path == Path::Tunnel).then(|| "jmux".into()),
             one_way_delay_ms: 50,
             rtt_ms: Some(100.4),
-            tuning: "Wan".into(),
+            profile: "WAN".into(),
             connections: 1,
             rounds: 3,
             duration_s: 5,
@@ -307,7 +307,7 @@ mod tests {
         let line = serde_json::to_string(&Record::Cell(cell(Path::Tunnel, Some(0.98), Status::Ok)));
         assert_eq!(
             line.unwrap(),
-            r#"{"type":"cell","path":"tunnel","protocol":"jmux","one_way_delay_ms":50,"rtt_ms":100.4,"tuning":"Wan","connections":1,"rounds":3,"duration_s":5,"warm_up_s":2,"mbit_s":{"median":196.0,"min":1.0,"max":300.0},"ratio_to_direct":0.98,"ratio_to_untuned_direct":0.98,"status":"ok"}"#
+            r#"{"type":"cell","path":"tunnel","protocol":"jmux","one_way_delay_ms":50,"rtt_ms":100.4,"profile":"WAN","connections":1,"rounds":3,"duration_s":5,"warm_up_s":2,"mbit_s":{"median":196.0,"min":1.0,"max":300.0},"ratio_to_direct":0.98,"ratio_to_untuned_direct":0.98,"status":"ok"}"#
         );
     }
 
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn the_baseline_is_the_untuned_direct_cell_of_the_same_delay_and_connections() {
         let untuned = |path, one_way_delay_ms, connections, ratio| Cell {
-            tuning: UNTUNED.into(),
+            profile: UNTUNED.into(),
             one_way_delay_ms,
             connections,
             ..cell(path, ratio, Status::Ok)

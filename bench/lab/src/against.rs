@@ -1,13 +1,22 @@
 //! `muxlab --against OTHER`: checks whether this build of muxgate is slower than another build.
 //!
+//! The files and flags of another commit's gateways may differ. So the lab of that commit, which is
+//! next to its muxgate, writes the configuration files of its own gateways ([`Other`]). This lab
+//! starts the gateways of both builds, and runs the same load through both.
+//!
 //! The order of the runs: each environment has rounds, each round has every cell, and each cell
 //! runs both builds one after the other, as a pair. [`paired`] judges the pairs, and
 //! [`plan::paired`] lists the measurements. If a row has no figures in a round, the row misses its
 //! target.
 
-use std::{fs, path::Path, process::ExitCode, time::Instant};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use muxbench::statistics::{rounded, spread};
 use serde::Serialize;
 
@@ -17,14 +26,21 @@ use crate::{
     metric::Metric,
     paired::{self, Build, Interval, RATIO_MIN, interval, order},
     plan::{self, Cell, Environment},
+    process,
     report::foreign_work,
     run::{conditions, prepare},
     scenario::Times,
-    system::System,
+    system::{Muxgate, System},
 };
 
 /// Decimal places in the JSON lines.
 const DIGITS: u32 = 4;
+/// The durations in the run of the other lab that only writes files.
+const BRIEF: Times = Times {
+    seconds: 1,
+    warm_up_seconds: 1,
+    duplex_seconds: 1,
+};
 /// Width of the column with the names of rows.
 const NAME_WIDTH: usize = 60;
 
@@ -36,13 +52,7 @@ const NAME_WIDTH: usize = 60;
 pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
     let (output, logs) = prepare(args)?;
     let mut programs = args.programs()?;
-    // Makes the path absolute, because the gateways have their own working directory.
-    let other = fs::canonicalize(other).with_context(|| {
-        format!(
-            "cannot find the other muxgate, the path in --against: {}",
-            other.display()
-        )
-    })?;
+    let other = Other::find(other, logs.join("other"))?;
     programs.muxgate = fs::canonicalize(&programs.muxgate)
         .with_context(|| format!("cannot find {}", programs.muxgate.display()))?;
     let environments = plan::paired(&args.selection());
@@ -57,8 +67,8 @@ pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
     let conditions = conditions(args, &programs)?;
     println!("{}", conditions.heading());
     let (times, rounds) = (conditions.times, conditions.rounds);
-    let once: f64 = plan::estimate(&environments, times, 1, |_| true);
-    let estimate = 2.0 * f64::from(rounds) * once;
+    let once = |times| plan::estimate(&environments, times, 1, |_| true);
+    let estimate = 2.0 * f64::from(rounds) * once(times) + once(BRIEF);
     println!("about {:.0} minutes", (estimate / 60.0).ceil());
     let start = Instant::now();
     let mut rows: Vec<Row> = environments.iter().flat_map(rows_of).collect();
@@ -66,9 +76,13 @@ pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
     for environment in &environments {
         let (topology, control) = (environment.topology, &environment.congestion_control);
         let bench = Bench::build(topology, control, &programs, &logs)?;
+        for row in rows.iter_mut().filter(|row| row.is_in(environment)) {
+            let files = other.write_files(row);
+            row.files_of_other = files.map_err(|error| format!("{error:#}"));
+        }
         for round in 1..=rounds {
             for row in rows.iter_mut().filter(|row| row.is_in(environment)) {
-                let muxgates = (programs.muxgate.as_path(), other.as_path());
+                let muxgates = (programs.muxgate.as_path(), other.muxgate.as_path());
                 foreign_shares.extend(row.measure(&bench, muxgates, round, times));
             }
             eprintln!(
@@ -91,6 +105,77 @@ pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
     })
 }
 
+/// The other build: its muxgate, and the lab of the same tree.
+struct Other {
+    muxgate: PathBuf,
+    lab: PathBuf,
+    /// The folder for the results of the other lab.
+    folder: PathBuf,
+}
+
+impl Other {
+    fn find(muxgate: &Path, folder: PathBuf) -> Result<Self> {
+        // Makes the path absolute, because the gateways have their own working directory.
+        let muxgate = fs::canonicalize(muxgate).with_context(|| {
+            format!(
+                "cannot find the other muxgate, the path in --against: {}",
+                muxgate.display()
+            )
+        })?;
+        let lab = muxgate.with_file_name("muxlab");
+        ensure!(
+            lab.is_file(),
+            "cannot find the lab of the other muxgate, {}: build it from the same commit (`cargo build --release --package muxtunnel-bench-lab`), because it writes the files of the other gateways",
+            lab.display()
+        );
+        Ok(Self {
+            muxgate,
+            lab,
+            folder,
+        })
+    }
+
+    /// Runs the other lab for the row, as briefly as possible. Returns the folder in which it has
+    /// left the configuration files of its gateways.
+    fn write_files(&self, row: &Row) -> Result<PathBuf> {
+        let folder = self.folder.join(row.folder());
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        let log = folder.join("muxlab.log");
+        let file =
+            File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+        let mut command = process::command(&self.lab, &self.arguments(row, &folder))?;
+        let status = command.stdout(file.try_clone()?).stderr(file).status();
+        let status = status.with_context(|| format!("cannot start {}", self.lab.display()))?;
+        ensure!(
+            status.success(),
+            "the lab of the other muxgate cannot measure the row: see {}",
+            log.display()
+        );
+        Ok(folder.join("logs").join(row.system.name()))
+    }
+
+    fn arguments(&self, row: &Row, folder: &Path) -> Vec<String> {
+        let (muxgate, output) = (self.muxgate.display(), folder.join("row.jsonl"));
+        let (cell, control) = (&row.cell, &row.congestion_control);
+        let mut line = format!(
+            "--muxgate={muxgate} --output={} --topologies={} --congestion-control={control} --scenarios={} \
+             --systems={} --rounds=1 --seconds={} --warm-up-seconds={} --duplex-seconds={}",
+            output.display(),
+            row.topology,
+            cell.scenario.name(),
+            row.system.name(),
+            BRIEF.seconds,
+            BRIEF.warm_up_seconds,
+            BRIEF.duplex_seconds,
+        );
+        if cell.scenario.is_bulk() {
+            line.push_str(&format!(" --connections={}", cell.connections));
+        }
+        line.split(' ').map(str::to_owned).collect()
+    }
+}
+
 /// One system in one cell, measured with both builds.
 #[derive(Debug)]
 struct Row {
@@ -98,6 +183,8 @@ struct Row {
     congestion_control: String,
     cell: Cell,
     system: System,
+    /// The folder with the configuration files of the other gateways, or why it has none.
+    files_of_other: Result<PathBuf, String>,
     this: Vec<Measured>,
     other: Vec<Measured>,
     /// Why there are no figures from all rounds.
@@ -110,6 +197,7 @@ fn rows_of(environment: &Environment) -> Vec<Row> {
         congestion_control: environment.congestion_control.clone(),
         cell: cell.clone(),
         system,
+        files_of_other: Err("the other lab has not run".to_owned()),
         this: Vec::new(),
         other: Vec::new(),
         reason: None,
@@ -136,12 +224,7 @@ impl Row {
             if self.reason.is_some() {
                 break;
             }
-            let muxgate = match build {
-                Build::This => this,
-                Build::Other => other,
-            };
-            let (scenario, connections) = (self.cell.scenario, self.cell.connections);
-            match bench.measure(muxgate, scenario, self.system, connections, times) {
+            match self.measure_one(bench, build, (this, other), times) {
                 Ok(measured) => {
                     foreign_shares.push(measured.foreign_share);
                     self.add(build, measured);
@@ -150,6 +233,36 @@ impl Row {
             }
         }
         foreign_shares
+    }
+
+    fn measure_one(
+        &self,
+        bench: &Bench<'_>,
+        build: Build,
+        (this, other): (&Path, &Path),
+        times: Times,
+    ) -> Result<Measured> {
+        let files = match build {
+            Build::This => None,
+            Build::Other => Some(self.files_of_other.as_ref().map_err(|e| anyhow!("{e}"))?),
+        };
+        let muxgate = Muxgate {
+            program: match build {
+                Build::This => this,
+                Build::Other => other,
+            },
+            files: files.map(PathBuf::as_path),
+        };
+        let (scenario, connections) = (self.cell.scenario, self.cell.connections);
+        bench.measure(muxgate, scenario, self.system, connections, times)
+    }
+
+    /// The name of a folder for the row.
+    fn folder(&self) -> String {
+        let (topology, control) = (self.topology, &self.congestion_control);
+        let (scenario, connections) = (self.cell.scenario.name(), self.cell.connections);
+        let system = self.system.name();
+        format!("{topology}-{control}-{scenario}-{connections}-{system}")
     }
 
     fn is_in(&self, environment: &Environment) -> bool {

@@ -25,7 +25,7 @@ use crate::{
     network::Network,
     process::Process,
     scenario::{Run, Scenario, Times, load},
-    system::{Running, Service, System},
+    system::{Muxgate, Running, Service, System},
     topology::{Place, Topology},
     usage,
 };
@@ -98,7 +98,7 @@ impl<'a> Bench<'a> {
     /// `not found` if a peer is not installed, otherwise the failure.
     pub(crate) fn measure(
         &self,
-        muxgate: &Path,
+        muxgate: Muxgate<'_>,
         scenario: Scenario,
         system: System,
         connections: u32,

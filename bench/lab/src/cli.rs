@@ -9,6 +9,7 @@ use crate::{
     bare_quinn::QuinnArgs,
     bench::Programs,
     congestion_control::namespace_with,
+    handshakes::HandshakesArgs,
     load::{LoadArgs, serve::ServeArgs},
     paired::PAIRS_MIN,
     plan::{Selection, USUAL},
@@ -58,6 +59,8 @@ pub(crate) enum Part {
     Relay(RelayArgs),
     /// Send bulk over QUIC without a gateway, as a control.
     Quinn(QuinnArgs),
+    /// Compare handshakes with public keys and with certificates: their rate and their bytes.
+    Handshakes(HandshakesArgs),
     /// Run the server of the load.
     Serve(ServeArgs),
     /// Run a load.
@@ -70,11 +73,12 @@ pub(crate) enum Part {
 /// Flags of the lab.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Compare the build of --muxgate with another build of muxgate, at this path. In each round,
-    /// both builds run, one after the other. For each row, muxlab prints a ratio with its 95 %
-    /// interval. A ratio above 1 means that the build of --muxgate is faster or costs less. The
-    /// exit status is 1 if an interval ends below 0.97. Default rows: bulk with 1 and 10
-    /// connections, and ping-pong, of muxgate-native on loopback and veth.
+    /// Compare the build of --muxgate with another build of muxgate, at this path. The muxlab of the
+    /// same commit must be next to the other muxgate, because it writes the files of these
+    /// gateways. In each round, both builds run, one after the other. For each row, muxlab prints a
+    /// ratio with its 95 % interval. A ratio above 1 means that the build of --muxgate is faster or
+    /// costs less. The exit status is 1 if an interval ends below 0.97. Default rows: bulk with 1
+    /// and 10 connections, and ping-pong, of muxgate-native and muxgate-keys on loopback and veth.
     #[arg(long, value_name = "MUXGATE", conflicts_with = "gate")]
     pub(crate) against: Option<PathBuf>,
     /// Number of rounds. Each round measures every system once in every cell. With --against, at

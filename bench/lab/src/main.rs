@@ -17,6 +17,7 @@ mod bench;
 mod cli;
 mod congestion_control;
 mod counters;
+mod handshakes;
 mod load;
 mod metric;
 mod network;
@@ -51,6 +52,7 @@ fn main() -> Result<ExitCode> {
         }
         Some(Part::Relay(args)) => relay::run(args)?,
         Some(Part::Quinn(args)) => bare_quinn::run(args)?,
+        Some(Part::Handshakes(args)) => handshakes::run(args, &cli.run)?,
         Some(Part::Serve(args)) => load::serve::run(args)?,
         Some(Part::Load(args)) => load::run(args)?,
         Some(Part::Child(args)) => process::become_child(args)?,

@@ -241,7 +241,7 @@ fn impairments(topology: Topology) -> String {
     let delay = format!(" --delay {}ms", topology.one_way_delay_ms());
     match topology {
         Topology::WanChanging => format!("{delay} --changed-delay {CHANGED_DELAY_MS}ms"),
-        Topology::WanDeep => format!("{delay} --rate 100Mbit --buffer 500ms"),
+        Topology::WanDeep => format!("{delay} --rate 100M --buffer 500ms"),
         _ if topology.loss_percent() > 0 => {
             format!("{delay} --loss {}%", topology.loss_percent())
         }
@@ -273,7 +273,7 @@ mod tests {
         );
         assert_eq!(
             impairments(Topology::WanDeep),
-            " --delay 20ms --rate 100Mbit --buffer 500ms"
+            " --delay 20ms --rate 100M --buffer 500ms"
         );
     }
 

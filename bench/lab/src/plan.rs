@@ -70,7 +70,10 @@ pub(crate) fn paired(selection: &Selection) -> Vec<Environment> {
             &[Scenario::BulkIperf2, Scenario::PingPong],
         ),
         connections: or(&selection.connections, &[1, 10]),
-        systems: or(&selection.systems, &[System::MuxgateNative]),
+        systems: or(
+            &selection.systems,
+            &[System::MuxgateNative, System::MuxgateKeys],
+        ),
     });
     for environment in &mut environments {
         let cells = &mut environment.cells;
@@ -172,7 +175,7 @@ const BESIDE_ONE_ANOTHER: [System; 12] = [
 
 /// Systems with encryption, the same systems without encryption, and systems without a plain
 /// forward.
-const WAYS: [System; 22] = [
+const WAYS: [System; 21] = [
     System::MuxgateNative,
     System::MuxgateCopy,
     System::MuxgateTls,
@@ -184,7 +187,6 @@ const WAYS: [System; 22] = [
     System::MuxgateSocks5,
     System::MuxgateHttp,
     System::MuxgateReverse,
-    System::MuxgateVisitor,
     System::MuxgateKeysVisitor,
     System::Openssh,
     System::OpensshDynamic,

@@ -22,7 +22,7 @@ use crate::{
     process::NOT_FOUND,
     report::{Conditions, Key, Report, json, table::tables},
     scenario::{Times, iperf2},
-    system::System,
+    system::{Muxgate, System},
     verdict::verdicts,
 };
 
@@ -185,7 +185,10 @@ fn measure(
                 let measured = bench.as_ref().map_err(Clone::clone).and_then(|bench| {
                     bench
                         .measure(
-                            &programs.muxgate,
+                            Muxgate {
+                                program: &programs.muxgate,
+                                files: None,
+                            },
                             cell.scenario,
                             system,
                             cell.connections,

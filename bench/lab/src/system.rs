@@ -40,7 +40,7 @@ use crate::{
     topology::{Addresses, Place, TUNNEL, Topology},
 };
 
-pub(crate) use launch::Limits;
+pub(crate) use launch::{Limits, Muxgate};
 pub(crate) use proxy::Proxy;
 pub(crate) use running::Running;
 pub(crate) use service::Service;
@@ -102,8 +102,6 @@ pub(crate) enum System {
     MuxgateHttp,
     /// Plain carriers; the gateway on the target's side dials them.
     MuxgateReverse,
-    /// Plain carriers; both gateways dial a rendezvous.
-    MuxgateVisitor,
     /// Public keys; both gateways dial a rendezvous, which cannot read the payload.
     MuxgateKeysVisitor,
     /// QUIC, which runs on UDP and includes mutual TLS.
@@ -238,11 +236,11 @@ impl System {
 
     /// The settings of the gateways; `None` for other systems.
     fn gateways(self) -> Option<Gateways> {
-        let tls = Gateways::secured(Security::MutualTls);
+        let tls = Gateways::secured(Security::Certificates);
         let keys = Gateways::secured(Security::PublicKeys);
         let plain = Gateways::PLAIN;
         Some(match self {
-            Self::MuxgateJmux => plain.speaking("Jmux"),
+            Self::MuxgateJmux => plain.speaking("JMUX"),
             Self::MuxgateNative => plain,
             Self::MuxgateNativeX4 => Gateways {
                 carriers: 4,
@@ -256,8 +254,8 @@ impl System {
                 splice: false,
                 ..plain
             },
-            Self::MuxgateKcp => plain.over("Kcp"),
-            Self::MuxgateKcpTls => tls.over("Kcp"),
+            Self::MuxgateKcp => plain.over("KCP"),
+            Self::MuxgateKcpTls => tls.over("KCP"),
             Self::MuxgateTls => tls,
             Self::MuxgateTlsSocks5 => tls.by(Way::Dynamic(Proxy::Socks5)),
             Self::MuxgateTlsReverse => tls.by(Way::Reverse),
@@ -267,11 +265,10 @@ impl System {
             Self::MuxgateSocks5 => plain.by(Way::Dynamic(Proxy::Socks5)),
             Self::MuxgateHttp => plain.by(Way::Dynamic(Proxy::Http)),
             Self::MuxgateReverse => plain.by(Way::Reverse),
-            Self::MuxgateVisitor => plain.by(Way::Visitor),
             Self::MuxgateKeysVisitor => keys.by(Way::Visitor),
             Self::MuxgateQuic => tls.speaking("QUIC"),
             Self::MuxgateQuicBbr => Gateways {
-                congestion_control: "Bbr",
+                congestion_control: "BBR",
                 ..tls.speaking("QUIC")
             },
             Self::MuxgateQuicReverse => tls.speaking("QUIC").by(Way::Reverse),
@@ -309,7 +306,7 @@ impl System {
     /// The protocol of the carriers; `None` for systems without gateways.
     pub(crate) fn protocol(self) -> Option<&'static str> {
         match self.gateways()?.protocol {
-            "Jmux" => Some("jmux"),
+            "JMUX" => Some("jmux"),
             "HTTP2" => Some("http2"),
             "HBONE" => Some("hbone"),
             "QUIC" => Some("quic"),
@@ -373,7 +370,7 @@ impl System {
     pub(crate) fn start(
         self,
         network: &Network,
-        muxgate: &Path,
+        muxgate: Muxgate<'_>,
         limits: Limits,
         folder: &Path,
     ) -> Result<Running> {

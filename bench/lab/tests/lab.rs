@@ -377,6 +377,14 @@ fn a_system_whose_streams_end_with_their_connection_has_no_carriers_to_be_cut() 
     );
 }
 
+/// A muxgate in `folder` with a muxlab next to it. Both end at once.
+fn other_build(folder: &Path) -> String {
+    for name in ["muxgate", "muxlab"] {
+        fs::copy("/bin/true", folder.join(name)).unwrap();
+    }
+    folder.join("muxgate").display().to_string()
+}
+
 #[test]
 fn builds_are_compared_only_where_both_exist_and_the_system_is_made_of_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -391,9 +399,15 @@ fn builds_are_compared_only_where_both_exist_and_the_system_is_made_of_them() {
         said.contains("cannot find the other muxgate, the path in --against"),
         "{said}"
     );
-    let said = refused("--against /bin/sh --muxgate /bin/sh --systems direct");
+    let said = refused("--against /bin/sh --muxgate /bin/sh");
+    assert!(
+        said.contains("cannot find the lab of the other muxgate"),
+        "{said}"
+    );
+    let both = format!("--against {} --muxgate /bin/sh", other_build(folder.path()));
+    let said = refused(&format!("{both} --systems direct"));
     assert!(said.contains("invalid --systems direct"), "{said}");
-    let said = refused("--against /bin/sh --muxgate /bin/sh --rounds 3");
+    let said = refused(&format!("{both} --rounds 3"));
     assert!(said.contains("--against needs at least 9"), "{said}");
 }
 
@@ -401,7 +415,8 @@ fn builds_are_compared_only_where_both_exist_and_the_system_is_made_of_them() {
 fn a_build_that_does_not_run_is_a_missed_row() {
     let folder = tempfile::tempdir().unwrap();
     let line = format!(
-        "--against /bin/true --muxgate /bin/true --topologies loopback --scenarios ping-pong --output {}",
+        "--against {} --muxgate /bin/true --topologies loopback --scenarios ping-pong --systems muxgate-native --output {}",
+        other_build(folder.path()),
         folder.path().join("pairs.jsonl").display()
     );
     let output = muxlab(&line).output().unwrap();

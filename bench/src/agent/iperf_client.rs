@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use muxtunnel_bench_api::agent::{ClientReport, ClientRun};
 use muxtunnel_bench_api::{
-    CONNECTIONS_MAX, DATAGRAM_BYTES, DURATION_SECONDS_MAX, UDP_RATE_KBIT_S_MAX, UDP_RATE_KBIT_S_MIN,
+    CONNECTIONS_MAX, DATAGRAM_BYTES, DURATION_SECONDS_MAX, UDP_BITS_PER_SECOND_MAX,
+    UDP_BITS_PER_SECOND_MIN,
 };
 
 use super::lines::for_each_line;
@@ -44,10 +45,10 @@ pub(super) fn check(request: &ClientRun) -> anyhow::Result<()> {
     let Some(udp) = request.udp else {
         return Ok(());
     };
-    if !(UDP_RATE_KBIT_S_MIN..=UDP_RATE_KBIT_S_MAX).contains(&udp.rate_kbit_s) {
+    if !(UDP_BITS_PER_SECOND_MIN..=UDP_BITS_PER_SECOND_MAX).contains(&udp.bits_per_second) {
         bail!(
-            "the rate is {} kbit/s: expected {UDP_RATE_KBIT_S_MIN} to {UDP_RATE_KBIT_S_MAX} kbit/s",
-            udp.rate_kbit_s
+            "the rate is {} bit/s: expected {UDP_BITS_PER_SECOND_MIN} to {UDP_BITS_PER_SECOND_MAX} bit/s",
+            udp.bits_per_second
         );
     }
     if !(DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES).contains(&udp.datagram_bytes) {
@@ -88,8 +89,10 @@ pub(super) async fn run(iperf: &Path, request: &ClientRun) -> anyhow::Result<Cli
     let to = ["-f", "b", "-c", &request.host, "-p", &port];
     let how = ["-t", &seconds, "-P", &connections];
     let udp = request.udp.map(|udp| {
-        let bits_per_second = u64::from(udp.rate_kbit_s) * 1000;
-        [bits_per_second.to_string(), udp.datagram_bytes.to_string()]
+        [
+            udp.bits_per_second.to_string(),
+            udp.datagram_bytes.to_string(),
+        ]
     });
     let mut arguments = [&to[..], &how].concat();
     if let Some([rate, length]) = &udp {
@@ -179,19 +182,19 @@ mod tests {
 
     #[test]
     fn datagrams_out_of_bounds_are_refused() {
-        let with = |rate_kbit_s, datagram_bytes| ClientRun {
+        let with = |bits_per_second, datagram_bytes| ClientRun {
             udp: Some(UdpLoad {
-                rate_kbit_s,
+                bits_per_second,
                 datagram_bytes,
             }),
             ..request()
         };
-        assert!(check(&with(100_000, 1400)).is_ok());
+        assert!(check(&with(100_000_000, 1400)).is_ok());
         for request in [
-            with(99, 1400),
-            with(10_000_001, 1400),
-            with(100_000, 63),
-            with(100_000, 1401),
+            with(99_999, 1400),
+            with(10_000_000_001, 1400),
+            with(100_000_000, 63),
+            with(100_000_000, 1401),
         ] {
             assert!(check(&request).is_err(), "{request:?}");
         }

@@ -184,13 +184,13 @@ mod tests {
         Board::new(Matrix {
             connections: vec![1],
             one_way_delays_ms: vec![50, 0],
-            tunings: vec!["None".into()],
+            profiles: vec!["None".into()],
             paths: vec![Path::Tunnel],
-            protocols: vec!["Jmux".into(), "Native".into()],
+            protocols: vec!["JMUX".into(), "Native".into()],
             duration_s: 5,
             warm_up_s: 2,
             rounds: 3,
-            udp_rate_kbit_s: 100_000,
+            udp_bits_per_second: 100_000_000,
         })
     }
 
@@ -203,7 +203,7 @@ mod tests {
             echo_port: 5002,
             server_iperf_port: 5001,
         };
-        let tunnels = ["Jmux", "Native"].map(|protocol| Tunnel {
+        let tunnels = ["JMUX", "Native"].map(|protocol| Tunnel {
             protocol: protocol.into(),
             pair: pair.clone(),
             gateway_status_urls: vec![],

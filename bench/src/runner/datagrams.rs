@@ -38,7 +38,7 @@ async fn fill(client: &Client, matrix: &Matrix, survey: &mut Survey) -> anyhow::
     survey.ping_pong = Some(ping_pong(&rtts_ms.context("ping-pong")?)?);
 
     let load = UdpLoad {
-        rate_kbit_s: matrix.udp_rate_kbit_s,
+        bits_per_second: matrix.udp_bits_per_second,
         datagram_bytes: matrix.datagram_bytes(),
     };
     let request = ClientRun {
@@ -85,7 +85,7 @@ fn udp(load: UdpLoad, received: &ServerReport) -> anyhow::Result<Udp> {
         "the iperf server counted no datagrams"
     );
     Ok(Udp {
-        sent_mbit_s: f64::from(load.rate_kbit_s) / 1e3,
+        sent_mbit_s: load.bits_per_second as f64 / 1e6,
         datagram_bytes: load.datagram_bytes,
         mbit_s: rounded(received.bytes as f64 * 8.0 / datagrams.seconds / 1e6, 3),
         datagrams: datagrams.sent,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     const LOAD: UdpLoad = UdpLoad {
-        rate_kbit_s: 5000,
+        bits_per_second: 5_000_000,
         datagram_bytes: 1400,
     };
 

@@ -232,7 +232,7 @@ pub(super) fn blank(matrix: &Matrix, key: &EnvironmentKey, cell: &CellKey) -> Ce
         protocol: cell.route.protocol(),
         one_way_delay_ms: key.one_way_delay_ms,
         rtt_ms: None,
-        tuning: key.tuning.clone(),
+        profile: key.profile.clone(),
         connections: cell.connections,
         rounds: matrix.rounds,
         duration_s: matrix.duration_s,

@@ -7,8 +7,8 @@ use muxtunnel_bench_api::result::Cell;
 
 use super::{WIDE_MARK, cut, figure, ratio_figure, word};
 
-/// Greatest number of tunings in a row: the number of profiles of a MuxBenchmark.
-const TUNINGS_MAX: usize = 3;
+/// Greatest number of profiles in a row: the number of profiles of a MuxBenchmark.
+const PROFILES_MAX: usize = 3;
 
 /// The comparison at the longest delay. Empty without a delay, or if the tunnel or the untuned
 /// direct path was not measured.
@@ -24,8 +24,8 @@ pub(super) fn render(cells: &[Cell]) -> Vec<String> {
     };
     let protocols = distinct(delayed().filter_map(|cell| cell.protocol.as_deref()));
     let tunnels = delayed().filter(|cell| cell.protocol.is_some());
-    let mut tunings = distinct(tunnels.map(|cell| cell.tuning.as_str()));
-    tunings.truncate(TUNINGS_MAX);
+    let mut profiles = distinct(tunnels.map(|cell| cell.profile.as_str()));
+    profiles.truncate(PROFILES_MAX);
 
     let mut rows = Vec::new();
     for direct in delayed().filter(|cell| cell.is_untuned_direct()) {
@@ -36,10 +36,10 @@ pub(super) fn render(cells: &[Cell]) -> Vec<String> {
                 median(direct),
                 cut(protocol)
             );
-            for tuning in &tunings {
+            for profile in &profiles {
                 let tunnel = delayed().find(|cell| {
                     cell.protocol.as_deref() == Some(protocol)
-                        && cell.tuning == *tuning
+                        && cell.profile == *profile
                         && cell.connections == direct.connections
                 });
                 row += &tunnel.map_or_else(String::new, |tunnel| gain(tunnel, cells));
@@ -50,18 +50,18 @@ pub(super) fn render(cells: &[Cell]) -> Vec<String> {
     if rows.is_empty() {
         return rows;
     }
-    let head = heading(delay, &tunings).into_iter();
+    let head = heading(delay, &profiles).into_iter();
     head.chain(rows)
         .map(|line| line.trim_end().to_owned())
         .collect()
 }
 
-fn heading(delay: u32, tunings: &[&str]) -> Vec<String> {
-    let names = tunings
+fn heading(delay: u32, profiles: &[&str]) -> Vec<String> {
+    let names = profiles
         .iter()
-        .map(|tuning| format!("| gateways {tuning:8.8} "));
-    let columns = tunings.iter().map(|_| "|  Mbit/s  x direct ");
-    let rules = tunings.iter().map(|_| "+-------------------");
+        .map(|profile| format!("| gateways {profile:8.8} "));
+    let columns = profiles.iter().map(|_| "|  Mbit/s  x direct ");
+    let rules = profiles.iter().map(|_| "+-------------------");
     vec![
         String::new(),
         format!(

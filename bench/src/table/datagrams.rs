@@ -6,9 +6,9 @@ use super::{cut, figure, route};
 
 const HEAD: [&str; 5] = [
     "",
-    "UDP and ping-pong on the idle path, once for each delay and tuning.",
+    "UDP and ping-pong on the idle path, once for each delay and profile.",
     "  delay         |        |    UDP, Mbit/s   | datagrams:    out of | ping-pong, microseconds",
-    " one-way tuning | route  |    sent received |    lost %      order |        p50         p99",
+    " one-way profile| route  |    sent received |    lost %      order |        p50         p99",
     "----------------+--------+------------------+----------------------+-------------------------",
 ];
 
@@ -35,7 +35,7 @@ pub(super) fn render(cells: &[Cell]) -> Vec<String> {
 
 fn same_path(a: &Cell, b: &Cell) -> bool {
     let key = |cell: &Cell| (cell.one_way_delay_ms, cell.path);
-    key(a) == key(b) && a.tuning == b.tuning && a.protocol == b.protocol
+    key(a) == key(b) && a.profile == b.profile && a.protocol == b.protocol
 }
 
 fn row(cell: &Cell) -> String {
@@ -44,7 +44,7 @@ fn row(cell: &Cell) -> String {
     let (udp, ping_pong) = (cell.udp, cell.ping_pong);
     format!(
         "{delay:>8} {:6} | {:7}|{:>8} {:>8} |{:>10} {:>10} | {:>10} {:>11}",
-        cut(&cell.tuning),
+        cut(&cell.profile),
         route(cell),
         text(udp.map(|udp| figure(udp.sent_mbit_s))),
         text(udp.map(|udp| figure(udp.mbit_s))),

@@ -5,7 +5,7 @@ use muxtunnel_bench_api::result::{PingPong, Record, Udp};
 
 use super::*;
 
-/// A measured row: route, one-way delay, tuning, connections, (median, min, max), RTT, CPU,
+/// A measured row: route, one-way delay, profile, connections, (median, min, max), RTT, CPU,
 /// carriers.
 type Row = (
     &'static str,
@@ -30,12 +30,12 @@ const MEASURED: [Row; 15] = [
     ("direct", 50, "None", 10, (2079.0, 1290.0, 2103.0), 101.6, 0.0, 0),
     ("jmux", 50, "None", 10, (212.0, 206.0, 218.0), 103.4, 4.57, 1),
     ("native", 50, "None", 10, (894.0, 804.0, 1022.0), 102.6, 3.66, 6),
-    ("direct", 50, "Wan", 1, (4245.0, 860.0, 4314.0), 101.1, 0.0, 0),
-    ("jmux", 50, "Wan", 1, (2775.0, 2198.0, 3667.0), 102.0, 1.42, 1),
-    ("native", 50, "Wan", 1, (2577.0, 1775.0, 3085.0), 105.2, 1.34, 3),
-    ("direct", 50, "Wan", 10, (13467.0, 13036.0, 14327.0), 101.1, 0.0, 0),
-    ("jmux", 50, "Wan", 10, (2254.0, 2181.0, 2397.0), 102.0, 1.97, 1),
-    ("native", 50, "Wan", 10, (3381.0, 2924.0, 4798.0), 105.2, 1.38, 3),
+    ("direct", 50, "WAN", 1, (4245.0, 860.0, 4314.0), 101.1, 0.0, 0),
+    ("jmux", 50, "WAN", 1, (2775.0, 2198.0, 3667.0), 102.0, 1.42, 1),
+    ("native", 50, "WAN", 1, (2577.0, 1775.0, 3085.0), 105.2, 1.34, 3),
+    ("direct", 50, "WAN", 10, (13467.0, 13036.0, 14327.0), 101.1, 0.0, 0),
+    ("jmux", 50, "WAN", 10, (2254.0, 2181.0, 2397.0), 102.0, 1.97, 1),
+    ("native", 50, "WAN", 10, (3381.0, 2924.0, 4798.0), 105.2, 1.38, 3),
 ];
 
 fn measured() -> Vec<Cell> {
@@ -50,7 +50,7 @@ fn measured() -> Vec<Cell> {
 }
 
 fn cell(row: &Row) -> Cell {
-    let &(route, one_way_delay_ms, tuning, connections, (median, min, max), rtt, cpu, carriers) =
+    let &(route, one_way_delay_ms, profile, connections, (median, min, max), rtt, cpu, carriers) =
         row;
     let is_tunnel = route != "direct";
     Cell {
@@ -62,7 +62,7 @@ fn cell(row: &Row) -> Cell {
         protocol: is_tunnel.then(|| route.into()),
         one_way_delay_ms,
         rtt_ms: Some(rtt),
-        tuning: tuning.into(),
+        profile: profile.into(),
         connections,
         rounds: 3,
         duration_s: 5,
@@ -190,7 +190,7 @@ fn without_both_paths_or_without_a_delay_there_is_no_comparison() {
     assert!(ends_with_its_foot(only(|cell| cell.one_way_delay_ms == 0)));
     assert!(ends_with_its_foot(only(|cell| cell.path == Path::Tunnel)));
     assert!(ends_with_its_foot(only(|cell| cell.path == Path::Direct)));
-    assert!(ends_with_its_foot(only(|cell| cell.tuning == "Wan")));
+    assert!(ends_with_its_foot(only(|cell| cell.profile == "WAN")));
     assert!(!ends_with_its_foot(only(|cell| cell.connections == 10)));
 }
 
@@ -204,7 +204,7 @@ fn no_line_is_wider_than_100_columns() {
         wide.one_way_delay_ms = 10_000;
         if wide.protocol.is_some() {
             wide.protocol = Some(longest.into());
-            wide.tuning = format!("{index}-{longest}");
+            wide.profile = format!("{index}-{longest}");
         }
         wide.rtt_ms = Some(20_000.0);
         wide.cpu_s_per_gb = Some(123.0);
@@ -244,7 +244,7 @@ fn datagrams_and_ping_pongs_have_one_row_for_each_path() {
         cell(&(
             "direct",
             delay,
-            "Wan",
+            "WAN",
             connections,
             (1.0, 1.0, 1.0),
             0.1,
@@ -274,9 +274,9 @@ fn datagrams_and_ping_pongs_have_one_row_for_each_path() {
     assert_eq!(
         rows,
         [
-            "    0 ms Wan    | network|       -        - |         -          - |     101413      120000",
-            "   50 ms Wan    | network|     100      100 |     0.042          3 |     101413      120000",
-            "   50 ms Wan    | direct |     100      100 |     0.042          3 |     101413      120000",
+            "    0 ms WAN    | network|       -        - |         -          - |     101413      120000",
+            "   50 ms WAN    | network|     100      100 |     0.042          3 |     101413      120000",
+            "   50 ms WAN    | direct |     100      100 |     0.042          3 |     101413      120000",
         ]
     );
     assert!(widest(&table) <= 100, "{table}");

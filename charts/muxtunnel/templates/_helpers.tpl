@@ -57,13 +57,61 @@ volumeMounts:
   mountPath: /tmp
 {{- end }}
 
-{{/* A full image reference. The argument is the root and the name of a value of `image`: (list root "operator"). */}}
-{{- define "muxtunnel.image" -}}
+{{/* A repository of the value image, with its registry. The arguments are the root and the name: (list root "operator"). */}}
+{{- define "muxtunnel.repository" -}}
 {{- $root := index . 0 -}}
-{{- $image := index $root.Values.image (index . 1) -}}
-{{- $registry := default $image.registry $root.Values.global.imageRegistry -}}
-{{- if $registry }}{{ $registry }}/{{ end }}{{ $image.repository }}
-{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ coalesce $image.tag $root.Values.global.imageTag $root.Chart.AppVersion }}{{ end }}
+{{- with default $root.Values.image.registry $root.Values.global.imageRegistry }}{{ . }}/{{ end }}
+{{- index $root.Values.image.repositories (index . 1) }}
+{{- end }}
+
+{{- define "muxtunnel.tag" -}}
+{{ coalesce .Values.global.imageTag .Values.image.tag .Chart.AppVersion }}
+{{- end }}
+
+{{/* An image of the operator's own version. The arguments are the root and the name. */}}
+{{- define "muxtunnel.image" -}}
+{{ include "muxtunnel.repository" . }}:{{ include "muxtunnel.tag" (index . 0) }}
+{{- end }}
+
+{{/* The image of benchmarks, which is also that of `helm test`. */}}
+{{- define "muxtunnel.benchImage" -}}
+{{ default (include "muxtunnel.image" (list . "bench")) .Values.class.images.bench }}
+{{- end }}
+
+{{/* The class that the operator applies, as a manifest. */}}
+{{- define "muxtunnel.class" -}}
+{{- $spec := dict "controllerName" .Values.controllerName -}}
+{{- range $field, $value := omit .Values.class "create" "name" }}
+{{- if has $field (list "images" "permitted") }}
+{{- $set := dict -}}
+{{- range $key, $item := $value }}{{ if $item }}{{ $_ := set $set $key $item }}{{ end }}{{ end -}}
+{{- $value = $set -}}
+{{- end }}
+{{- if $value }}{{ $_ := set $spec $field $value }}{{ end }}
+{{- end -}}
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxClass
+metadata:
+  name: {{ .Values.class.name }}
+  labels:
+    {{- include "muxtunnel.labels" . | nindent 4 }}
+spec:
+  {{- toYaml $spec | nindent 2 }}
+{{- end }}
+
+{{/*
+What the admission policies permit, as a JSON list: the items of the value class.permitted, and the further items of
+admissionPolicy.permitted. The arguments are the root and the name of the list.
+*/}}
+{{- define "muxtunnel.permitted" -}}
+{{- $root := index . 0 -}}
+{{- $own := ternary (index $root.Values.class.permitted (index . 1)) list $root.Values.class.create -}}
+{{ concat (default list $own) (default list (index $root.Values.admissionPolicy.permitted (index . 1))) | uniq | toJson }}
+{{- end }}
+
+{{/* `true` if the admission policies permit a feature. The arguments are the root and the feature. */}}
+{{- define "muxtunnel.permits" -}}
+{{ has (index . 1) (include "muxtunnel.permitted" (list (index . 0) "features") | fromJsonArray) }}
 {{- end }}
 
 {{/*
@@ -72,7 +120,7 @@ Secret.
 */}}
 {{- define "muxtunnel.rules" -}}
 - apiGroups: [muxtunnel.dev]
-  resources: [muxbenchmarks]
+  resources: [muxexits, muxrendezvous, muxbenchmarks]
   verbs: [get, list, watch]
 # A benchmark creates one MuxTunnel per environment.
 - apiGroups: [muxtunnel.dev]
@@ -83,7 +131,7 @@ Secret.
   resources: [muxpeers]
   verbs: [get, list, watch, delete]
 - apiGroups: [muxtunnel.dev]
-  resources: [muxtunnels/status, muxpeers/status, muxbenchmarks/status]
+  resources: [muxtunnels/status, muxexits/status, muxrendezvous/status, muxpeers/status, muxbenchmarks/status]
   verbs: [patch]
 # Grants of other namespaces: MuxGrants and, if they are installed, the Gateway API's ReferenceGrants.
 - apiGroups: [muxtunnel.dev]
@@ -92,6 +140,10 @@ Secret.
 - apiGroups: [gateway.networking.k8s.io]
   resources: [referencegrants]
   verbs: [list, watch]
+# A MuxClass selects namespaces by their labels.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get{{ if not .Values.watchNamespaces }}, list, watch{{ end }}]
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]
@@ -164,21 +216,21 @@ has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata
       o.apiVersion.startsWith('muxtunnel.dev/') && o.kind == '{{ index . 1 }}'))
 {{- end }}
 
-{{/* CEL: a MuxTunnel or MuxBenchmark owns the object in the variable that is the argument. */}}
+{{/* CEL: an object of a kind that has children owns the object in the variable that is the argument. */}}
 {{- define "muxtunnel.owned" -}}
 (has({{ . }}.metadata.ownerReferences) && {{ . }}.metadata.ownerReferences.exists(o,
-      o.apiVersion.startsWith('muxtunnel.dev/') && o.kind in ['MuxTunnel', 'MuxBenchmark']))
+      o.apiVersion.startsWith('muxtunnel.dev/') && o.kind in ['MuxTunnel', 'MuxExit', 'MuxRendezvous', 'MuxBenchmark']))
 {{- end }}
 
 {{/*
 CEL: the stored object is the operator's and belongs to nobody, for example after `kubectl delete --cascade=orphan`. The
-operator may adopt it: the new object has the same name of its owner and of its part of the owner.
+operator may adopt it: the new object has the same kind and name of its owner, and the same component.
 */}}
 {{- define "muxtunnel.orphan" -}}
 (request.operation == 'UPDATE' &&
       (!has(oldObject.metadata.ownerReferences) || oldObject.metadata.ownerReferences.size() == 0) &&
       has(oldObject.metadata.labels) && has(object.metadata.labels)
-{{- range list "app.kubernetes.io/name" "app.kubernetes.io/managed-by" "app.kubernetes.io/instance" "app.kubernetes.io/component" }} &&
+{{- range list "app.kubernetes.io/name" "app.kubernetes.io/managed-by" "muxtunnel.dev/kind" "muxtunnel.dev/name" "app.kubernetes.io/component" }} &&
       '{{ . }}' in oldObject.metadata.labels && '{{ . }}' in object.metadata.labels &&
       oldObject.metadata.labels['{{ . }}'] == object.metadata.labels['{{ . }}']
 {{- end }} &&
@@ -187,13 +239,15 @@ operator may adopt it: the new object has the same name of its owner and of its 
 {{- end }}
 
 {{/*
-CEL: the object is a Secret of the operator. The key pair of one end has no owner, because the identity of the end
-survives a deletion of its MuxTunnel.
+CEL: the object is a Secret of the operator. The key pair that other clusters know has no owner, because the identity of a
+gateway survives a deletion of its object.
+A dry run, which stores nothing, shows the operator whether an own Secret of key.secretRefs exists, so it may have any name.
 */}}
 {{- define "muxtunnel.ownSecret" -}}
 has(object.type) && has(object.immutable) && object.immutable && (
       (object.type == 'muxtunnel.dev/key' &&
-      object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?-(entry|exit)-key-[1-9][0-9]{0,6}$') &&
+      (object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?-(entry|exit|rendezvous)-key-[1-9][0-9]{0,6}$') ||
+      (has(request.dryRun) && request.dryRun)) &&
       (!has(object.metadata.ownerReferences) || object.metadata.ownerReferences.size() == 0)) ||
       (object.type == 'muxtunnel.dev/key' &&
       object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?-pair-[a-z0-9]([-a-z0-9]*[a-z0-9])?$') &&
@@ -292,17 +346,20 @@ c.name in {{ include "muxtunnel.ownNames" . }}
 {{- end }}
 
 {{/*
-CEL: the image in the variable that is the argument is a tag or a digest of a repository of the value image or of
-admissionPolicy.permitted.images. The arguments are the root, the name of the image, and the variable. The whole text has
-to match: otherwise the repository HOST would also permit the image HOST:5000/OTHER.
+CEL: the image in the variable that is the argument is a tag or a digest of a repository of the value image, of
+class.images or of admissionPolicy.repositories. The arguments are the root, the name of the image, and the variable. The
+whole text has to match: otherwise the repository HOST would also permit the image HOST:5000/OTHER.
 */}}
 {{- define "muxtunnel.ofRepository" -}}
 {{- $root := index . 0 -}}
-{{- $image := index $root.Values.image (index . 1) -}}
-{{- $registry := default $image.registry $root.Values.global.imageRegistry -}}
-{{- $own := ternary (printf "%s/%s" $registry $image.repository) $image.repository (not (empty $registry)) -}}
-{{- $further := default list (index $root.Values.admissionPolicy.permitted.images (index . 1)) -}}
-{{ index . 2 }}.matches('^({{ concat (list $own) $further | join "|" | replace "." "[.]" }})(:[0-9A-Za-z_][-.0-9A-Za-z_]*)?(@[0-9a-z]+:[0-9a-f]+)?$')
+{{- $repositories := list (include "muxtunnel.repository" (list $root (index . 1))) -}}
+{{- if $root.Values.class.create }}
+{{- with index $root.Values.class.images (index . 1) }}
+{{- $repositories = append $repositories (regexReplaceAll ":[^/]*$" (regexReplaceAll "@.*$" . "") "") -}}
+{{- end }}
+{{- end }}
+{{- $further := default list (index $root.Values.admissionPolicy.repositories (index . 1)) -}}
+{{ index . 2 }}.matches('^({{ concat $repositories $further | uniq | join "|" | replace "." "[.]" }})(:[0-9A-Za-z_][-.0-9A-Za-z_]*)?(@[0-9a-z]+:[0-9a-f]+)?$')
 {{- end }}
 
 {{/*
@@ -325,7 +382,7 @@ admissionPolicy.permitted.sidecars. The arguments are the root and the list of c
 (c.name in ['gateway', 'sysctl-probe'] && {{ include "muxtunnel.ofRepository" (list $root "gateway" "c.image") }}) ||
       (c.name in ['agent', 'runner'] && {{ include "muxtunnel.ofRepository" (list $root "bench" "c.image") }})
 {{- else -}}
-(c.name == 'wan' && {{ include "muxtunnel.ofRepository" (list $root "netem" "c.image") }}) ||
+(c.name == 'wan' && {{ include "muxtunnel.ofRepository" (list $root "wan" "c.image") }}) ||
       (c.name == 'network' && {{ include "muxtunnel.ofRepository" (list $root "gateway" "c.image") }})
 {{- end }} ||
       {{ include "muxtunnel.kept" (list (index . 1) "s.image == c.image") }})
@@ -345,7 +402,7 @@ admissionPolicy.permitted.sidecars. The arguments are the root and the list of c
       has(c.args) && c.args.size() > 0 && c.args[0] == 'run' && c.args.all(a, a in ['run',
       '--token-file=/etc/muxbench/token', '--termination-log=/dev/termination-log',
       '--operator-hash-file=/etc/muxbench-operator/sha256'] ||
-      a.matches('^--(connections|delays|tunings|paths|protocols|duration|warm-up|rounds|udp-rate)=[-0-9A-Za-z,.]*$'))))
+      a.matches('^--(connections|delay-milliseconds|profiles|paths|protocols|duration-seconds|warm-up-seconds|rounds|udp-bits-per-second)=[-0-9A-Za-z,.]*$'))))
 {{- end }}
 
 {{/* CEL: init container c is one of the operator's init containers, like muxtunnel.ownContainer. */}}
@@ -405,7 +462,7 @@ first rule of each list, the rules are only for the operator's own containers.
 {{- $init := "initContainers" -}}
 {{- $ofOwn := printf "!(%s) || " (include "muxtunnel.isOwn" $own) -}}
 {{- $ofInit := printf "!(%s) || " (include "muxtunnel.isOwn" $init) -}}
-{{- $image := "must have the image of their program, an image of admissionPolicy.permitted.images, or the image of the stored object" -}}
+{{- $image := "must have an image of their program's repositories (image, class.images, admissionPolicy.repositories), or the image of the stored object" -}}
 {{- $command := "must have a command, arguments and probes that the operator writes" -}}
 {{- $mounts := "may only have mount points that the operator writes, and mounts, hooks and folders that the stored object has" -}}
 {{- $env := "may only have the environment variables of admissionPolicy.permitted.env, and variables that the stored object has" -}}
@@ -429,8 +486,8 @@ first rule of each list, the rules are only for the operator's own containers.
         "is" (printf "%s(%s)" $ofOwn (include "muxtunnel.withoutRights" .))
         "message" "containers of the operator's workloads must be unprivileged")
       (dict "name" "otherInitContainers" "list" $init "field" ""
-        "is" (printf "(%t && c.name == 'wan') || (%t && c.name == 'network') || %s" .Values.wanEmulation.enabled .Values.network.enabled (include "muxtunnel.sidecar" (list . $init)))
-        "message" "init containers of the operator's workloads may only emulate a WAN (wanEmulation.enabled), create the interface for IP packets (network.enabled), be in admissionPolicy.permitted.sidecars, or be unprivileged containers that the stored object has")
+        "is" (printf "(%s && c.name == 'wan') || (%s && c.name == 'network') || %s" (include "muxtunnel.permits" (list . "WANEmulation")) (include "muxtunnel.permits" (list . "Network")) (include "muxtunnel.sidecar" (list . $init)))
+        "message" "init containers of the operator's workloads may only emulate a WAN (feature WANEmulation), create the interface for IP packets (feature Network), be in admissionPolicy.permitted.sidecars, or be unprivileged containers that the stored object has")
       (dict "name" "initImages" "list" $init "field" ".image"
         "is" (printf "%s%s" $ofInit (include "muxtunnel.ownImage" (list . $init)))
         "message" (printf "init containers of the operator's workloads %s" $image))
@@ -449,22 +506,42 @@ first rule of each list, the rules are only for the operator's own containers.
     | toJson }}
 {{- end }}
 
-{{/* CEL: the label with the key `key` of a pod is the operator's, the Job controller's, or in podMetadata.labels. */}}
-{{- define "muxtunnel.ownLabel" -}}
-key.startsWith('muxtunnel.dev/')
-{{- range (concat (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component"
-      "app.kubernetes.io/managed-by" "controller-uid" "job-name" "batch.kubernetes.io/controller-uid"
-      "batch.kubernetes.io/job-name") (default list .Values.podMetadata.labels)) }} ||
-      key == '{{ . }}'
+{{/* CEL: the pods of the workload run as the account of the operator for one end of their owner. */}}
+{{- define "muxtunnel.ownAccount" -}}
+(has(object.metadata.labels) && 'muxtunnel.dev/kind' in object.metadata.labels &&
+      'muxtunnel.dev/name' in object.metadata.labels && (
+{{- range $index, $child := list (list "MuxTunnel" "entry") (list "MuxTunnel" "tunnel-exit") (list "MuxExit" "exit") (list "MuxRendezvous" "rendezvous") }}
+{{- if $index }} ||{{ end }}
+      (object.metadata.labels['muxtunnel.dev/kind'] == '{{ index $child 0 }}' && object.spec.template.spec.serviceAccountName ==
+      object.metadata.labels['muxtunnel.dev/name'] + '-{{ index $child 1 }}')
+{{- end }}))
+{{- end }}
+
+{{/* CEL: a class may permit the label or annotation with the key `key` of a pod. */}}
+{{- define "muxtunnel.permittedKey" -}}
+{{- $keys := include "muxtunnel.permitted" (list . "podMetadataKeys") | fromJsonArray -}}
+{{- if .Values.class.create }}
+{{- range list "labels" "annotations" }}
+{{- $keys = concat $keys (keys (default dict (index (default dict $.Values.class.template.metadata) .)) | sortAlpha) -}}
+{{- end }}
+{{- end }}
+{{- range uniq $keys }} ||
+      {{ if hasSuffix "/*" . }}key.startsWith('{{ trimSuffix "*" . }}'){{ else }}key == '{{ . }}'{{ end }}
 {{- end }}
 {{- end }}
 
-{{/* CEL: the annotation with the key `key` of a pod is the operator's, or in podMetadata.annotations. */}}
+{{/* CEL: the label with the key `key` of a pod is the operator's, the Job controller's, or permitted. */}}
+{{- define "muxtunnel.ownLabel" -}}
+key.startsWith('muxtunnel.dev/') || key in ['app.kubernetes.io/name', 'app.kubernetes.io/component',
+      'app.kubernetes.io/managed-by', 'controller-uid', 'job-name', 'batch.kubernetes.io/controller-uid',
+      'batch.kubernetes.io/job-name']
+{{- include "muxtunnel.permittedKey" . }}
+{{- end }}
+
+{{/* CEL: the annotation with the key `key` of a pod is the operator's, or permitted. */}}
 {{- define "muxtunnel.ownAnnotation" -}}
 key.startsWith('muxtunnel.dev/')
-{{- range .Values.podMetadata.annotations }} ||
-      {{ if eq . "*" }}!key.contains('/'){{ else if hasSuffix "/*" . }}key.startsWith('{{ trimSuffix "*" . }}'){{ else }}key == '{{ . }}'{{ end }}
-{{- end }}
+{{- include "muxtunnel.permittedKey" . }}
 {{- end }}
 
 {{/*

@@ -1,17 +1,18 @@
 //! Arguments of `connect`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
-use muxtunnel_crds::Duration;
 
-use crate::target::{self, Forward, Reverse};
+use crate::duration::Duration;
+use crate::target::{self, Address, Forward, Reverse};
 
 /// Arguments of `connect`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("ways").required(true).multiple(true).args(["forward", "dynamic", "reverse"])))]
 pub struct ConnectArgs {
-    /// The MuxTunnel of side Exit.
+    /// The MuxExit.
     pub exit: String,
     /// Listen on PORT of this host (of 127.0.0.1, or of BIND), and forward to HOST:PORT as seen from
     /// the exit (repeatable).
@@ -21,15 +22,16 @@ pub struct ConnectArgs {
     #[arg(short = 'D', long, value_name = "[BIND:]PORT")]
     pub dynamic: Vec<String>,
     /// Let the exit listen on PORT, and forward to HOST:PORT as seen from this host (repeatable).
-    /// The exit needs a forward with direction ExitToEntry and this port.
+    /// The exit needs this port in spec.reversePorts.
     #[arg(short = 'R', long, value_name = "PORT:HOST:PORT", value_parser = target::reverse)]
     pub reverse: Vec<Reverse>,
     /// Time after which the connection ends, and the exit refuses this host.
     #[arg(long = "for", value_name = "DURATION", default_value = "8h")]
     pub duration: Duration,
     /// The address at which this host dials the exit [default: the address in the exit's status].
-    #[arg(long, value_name = "HOST:PORT")]
-    pub address: Option<String>,
+    /// PORT is 443 by default.
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = target::address)]
+    pub address: Option<Address>,
     /// Name of the MuxPeer [default: muxtunnel-connect-USER-HOST].
     #[arg(long)]
     pub name: Option<String>,
@@ -43,4 +45,17 @@ pub struct ConnectArgs {
     /// Time-out until the exit's gateways accept this host.
     #[arg(long, default_value = "60s")]
     pub timeout: Duration,
+}
+
+/// Arguments of the child of `connect`.
+#[derive(Debug, Args)]
+pub struct GateArgs {
+    /// The process of `connect`.
+    #[arg(long)]
+    pub parent: i32,
+    /// The program `muxgate`.
+    pub program: PathBuf,
+    /// The arguments of the program.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
 }

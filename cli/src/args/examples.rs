@@ -6,7 +6,7 @@ pub(super) const EXAMPLES: &[(&[&str], &str)] = &[
         &[],
         "\
 Examples:
-  Show all tunnels and their state:
+  Show all tunnels and exits, and their state:
     muxtunnel status -A
   Find faults and their fixes:
     muxtunnel check -A
@@ -17,19 +17,21 @@ Examples:
         &["status"],
         "\
 Examples:
-  All tunnels of the namespace shop:
+  All tunnels, exits and rendezvous of the namespace shop:
     muxtunnel status -n shop
   One tunnel, as soon as it is Ready; exit status 4 after two minutes:
     muxtunnel status web -n shop --wait --timeout 2m
-  The entry here and the exit in another cluster, in one view:
-    muxtunnel status web -n shop --peer-context far --peer backend/web
+  The exit web with its peers:
+    muxtunnel status exit/web -n backend
+  A tunnel here and its exit in another cluster, in one view:
+    muxtunnel status web -n shop --exit-context far --exit backend/web
   The state, and the state again at each change, until you press Ctrl-C:
     muxtunnel status web -n shop --watch
   With the reasons, the bottlenecks and the addresses, in colour in a pager:
     muxtunnel status -A -o wide --color always | less -SR
-  The round-trip time, for a script:
-    muxtunnel status web -n shop -o json | jq .carriers.rttMilliseconds
-  The names of tunnels that are not Ready; all tunnels as arguments of kubectl:
+  The number of carriers, for a script:
+    muxtunnel status web -n shop -o json | jq .object.carriers.connected
+  The names of objects that are not Ready; all objects as arguments of kubectl:
     muxtunnel status --no-headers | awk '$3 != \"True\" { print $1 }'
     muxtunnel status -o name | xargs kubectl describe",
     ),
@@ -68,7 +70,7 @@ Examples:
     muxtunnel link svc/web --from near --to far
   Its port https, at port 8443 of the entry, through a node port of the host far.example.com:
     muxtunnel link svc/web:https --from near --to far -n shop --to-namespace backend \\
-      --port 8443 --service-type NodePort --address far.example.com
+      --port 8443 --service-type NodePort --address far.example.com:31234
   A second Service through the same exit, which must permit the target:
     muxtunnel link svc/db:5432 --from near --to far --exit web",
     ),

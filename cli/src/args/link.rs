@@ -1,9 +1,11 @@
 //! Arguments of `link`.
 
 use clap::{Args, ValueEnum};
-use muxtunnel_crds::Duration;
 
-use super::FormatArgs;
+use super::documents;
+use crate::duration::Duration;
+use crate::output::Format;
+use crate::target::{self, Address};
 
 /// Arguments of `link`.
 #[derive(Debug, Args)]
@@ -21,26 +23,27 @@ pub struct LinkArgs {
     /// Namespace of the Service [default: --namespace, otherwise the namespace of the context].
     #[arg(long, value_name = "NAMESPACE")]
     pub to_namespace: Option<String>,
-    /// Name of the MuxTunnels [default: the name of the Service].
+    /// Name of the MuxTunnel [default: the name of the Service].
     #[arg(long)]
     pub name: Option<String>,
-    /// The MuxTunnel of side Exit, which may exist [default: --name].
+    /// Name of the MuxExit, which may exist [default: --name].
     #[arg(long, value_name = "NAME")]
     pub exit: Option<String>,
-    /// Name of the MuxPeer [default: the name of the entry and of its context].
+    /// Name of the MuxPeer [default: the name of the MuxTunnel and of its context].
     #[arg(long, value_name = "NAME")]
     pub peer: Option<String>,
     /// The port at which clients connect to the entry [default: the port of the Service].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
     /// The address at which the entry dials the exit [default: the address of the exit's load
-    /// balancer]. Without PORT, the operator adds the port of the exit's Service.
+    /// balancer]. PORT is 443 by default. With NodePort, PORT is the node port of a new exit.
     #[arg(
         long,
         value_name = "HOST[:PORT]",
+        value_parser = target::address,
         required_if_eq("service_type", "NodePort")
     )]
-    pub address: Option<String>,
+    pub address: Option<Address>,
     /// Type of the Service of a new exit.
     #[arg(
         long,
@@ -53,12 +56,9 @@ pub struct LinkArgs {
     /// Time-out of the whole command.
     #[arg(long, default_value = "5m")]
     pub timeout: Duration,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = documents())]
+    pub output: Format,
 }
 
 /// How entries of other clusters reach the exit.
@@ -67,9 +67,20 @@ pub enum Exposure {
     /// Through a load balancer.
     #[value(name = "LoadBalancer")]
     LoadBalancer,
-    /// On a port of every node. Needs --address, the host of a node.
+    /// On a port of every node. Needs --address with the host and the port of a node.
     #[value(name = "NodePort")]
     NodePort,
+}
+
+impl Exposure {
+    /// The type of the Service.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LoadBalancer => "LoadBalancer",
+            Self::NodePort => "NodePort",
+        }
+    }
 }
 
 /// A Service and one of its ports.

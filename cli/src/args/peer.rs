@@ -2,9 +2,10 @@
 
 use clap::{Args, Subcommand};
 use k8s_openapi::jiff::Timestamp;
-use muxtunnel_crds::{Duration, PeerRule};
+use muxtunnel_crds::Rule;
 
-use super::FormatArgs;
+use super::documents;
+use crate::duration::Duration;
 use crate::output::Format;
 use crate::target;
 
@@ -30,7 +31,7 @@ pub enum PeerCommand {
 pub struct PeerAddArgs {
     /// The name of the MuxPeer.
     pub name: String,
-    /// The MuxTunnel of side Exit.
+    /// The MuxExit.
     #[arg(long)]
     pub exit: String,
     /// The public key of the entry, from `status.publicKeys` of its MuxTunnel or from `muxgate
@@ -47,17 +48,14 @@ pub struct PeerAddArgs {
     /// A target that the peer may reach, within the targets that the exit permits (repeatable)
     /// [default: all targets that the exit permits].
     #[arg(long, value_name = "HOST|*.DOMAIN|CIDR[:PORT[-PORT]]", value_parser = target::rule)]
-    pub allow: Vec<PeerRule>,
-    /// A port of the exit that the peer may serve: the name of a forward of the exit with direction
-    /// ExitToEntry (repeatable).
+    pub allow: Vec<Rule>,
+    /// A port of the exit that the peer may serve: a name in spec.reversePorts of the exit
+    /// (repeatable).
     #[arg(long = "reverse-port", value_name = "NAME")]
     pub reverse_ports: Vec<String>,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = documents())]
+    pub output: Format,
 }
 
 /// When a peer expires.
@@ -106,10 +104,7 @@ pub struct PeerListArgs {
 pub struct PeerNameArgs {
     /// The MuxPeer.
     pub name: String,
-    #[command(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would use a comment here as the command's help"
-    )]
-    pub format: FormatArgs,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = documents())]
+    pub output: Format,
 }

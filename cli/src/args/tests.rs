@@ -31,7 +31,9 @@ fn path(line: &str) -> String {
 
 fn paths() -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
-    for command in Cli::command().get_subcommands() {
+    let shown = Cli::command();
+    let shown = shown.get_subcommands().filter(|one| !one.is_hide_set());
+    for command in shown {
         let name = command.get_name();
         if command.has_subcommands() {
             paths.extend(
@@ -77,7 +79,9 @@ fn the_page_has_every_command_and_all_of_it_can_be_typed() {
     }
     let shown: BTreeSet<_> = lines.iter().map(|line| path(line)).collect();
     assert_eq!(shown, paths());
-    for command in Cli::command().get_subcommands() {
+    let shown = Cli::command();
+    let shown = shown.get_subcommands().filter(|one| !one.is_hide_set());
+    for command in shown {
         for option in command.get_arguments().filter_map(|one| one.get_long()) {
             assert!(
                 page.contains(&format!("--{option}")),
@@ -133,10 +137,26 @@ fn waiting_is_for_ready_unless_said_otherwise() {
             panic!("{line}");
         };
         assert_eq!(
-            (args.wait, args.name.as_deref()),
-            (wanted, Some("web")),
+            (args.wait, args.object),
+            (wanted, "tunnel/web".parse().ok()),
             "{line}"
         );
+    }
+}
+
+#[test]
+fn an_object_has_a_kind_or_is_a_tunnel() {
+    for (text, kind) in [
+        ("web", Kind::Tunnel),
+        ("exit/web", Kind::Exit),
+        ("mr/web", Kind::Rendezvous),
+        ("muxexit.muxtunnel.dev/web", Kind::Exit),
+    ] {
+        let name = "web".to_owned();
+        assert_eq!(text.parse(), Ok(ObjectName { kind, name }));
+    }
+    for text in ["", "exit/", "pod/web", "exit/a/b"] {
+        assert!(text.parse::<ObjectName>().is_err(), "{text}");
     }
 }
 
@@ -148,7 +168,8 @@ fn what_does_not_go_together_is_usage() {
         "muxtunnel status -A -n shop",
         "muxtunnel status web --wait=soon",
         "muxtunnel status web --timeout 5",
-        "muxtunnel status --peer-context far",
+        "muxtunnel status --exit-context far",
+        "muxtunnel status pod/web",
         "muxtunnel status -o narrow",
         "muxtunnel status web --watch --wait",
         "muxtunnel status web --no-headers",

@@ -14,6 +14,7 @@ use super::{Check, Finding, Scope, version};
 use crate::args::CheckArgs;
 use crate::cluster::{Cluster, failed, in_words};
 use crate::end::Failure;
+use crate::object::Kind;
 
 /// Reads the server's version, which needs no right. Returns a finding if the server does not
 /// answer.
@@ -67,7 +68,7 @@ enum Need {
 }
 
 /// The rights to check: to read nodes and namespaces; with `--pre`, the rights of an installation,
-/// otherwise to read definitions, tunnels and peers; with `--probe`, to run test pods.
+/// otherwise to read definitions and our objects; with `--probe`, to run test pods.
 fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<(Right<'a>, Need)> {
     let whole = |verb, group, resource| Right {
         verb,
@@ -92,16 +93,16 @@ fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<(Right<'a>, Need)> {
             whole("get", definitions, "customresourcedefinitions"),
             Need::ToLook,
         ));
-        let list = match args.all_namespaces {
-            true => whole("list", ours, "muxtunnels"),
-            false => here("list", ours, "muxtunnels"),
+        let list = |resource| match args.all_namespaces {
+            true => whole("list", ours, resource),
+            false => here("list", ours, resource),
         };
-        rights.push((list, Need::Asked));
-        let peers = Right {
-            resource: "muxpeers",
-            ..list
-        };
-        rights.push((peers, Need::ToLook));
+        let kinds = Kind::ALL.map(Kind::plural).into_iter();
+        rights.extend(
+            kinds
+                .chain(["muxpeers"])
+                .map(|kind| (list(kind), Need::Asked)),
+        );
     }
     if args.probe {
         let pods = |verb| (here(verb, "", "pods"), Need::Asked);

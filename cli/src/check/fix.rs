@@ -3,10 +3,10 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
+use muxtunnel_contract::labels::{OWNER_KIND, OWNER_NAME};
 use muxtunnel_contract::sysctls::{QUIC_BUFFER_BYTES, RMEM_MAX, WMEM_MAX};
 
 use super::Finding;
-use super::installation::serves;
 
 /// Installs the chart from this checkout.
 const INSTALL: &str = "helm upgrade --install muxtunnel charts/muxtunnel --namespace muxtunnel-system --create-namespace";
@@ -16,15 +16,12 @@ const RELEASE: &str = muxtunnel_contract::labels::INSTANCE;
 /// The command that installs the chart from this checkout. If a release exists, the command
 /// upgrades it, because a second release would run a second operator. `operators`: the existing
 /// operators. `None`: the user may not list operators, so the command lists the releases instead.
-/// `namespace`: the namespace of a tunnel, which selects the operator that reconciles it.
-pub(super) fn install(operators: Option<&[Deployment]>, namespace: Option<&str>) -> String {
+pub(super) fn install(operators: Option<&[Deployment]>) -> String {
     let Some(operators) = operators else {
         return "helm list --all-namespaces".to_owned();
     };
-    let serving = operators
-        .iter()
-        .find(|one| namespace.is_none_or(|namespace| serves(one, namespace)));
-    serving.map_or_else(|| INSTALL.to_owned(), upgrade)
+    let first = operators.first();
+    first.map_or_else(|| INSTALL.to_owned(), upgrade)
 }
 
 /// The command that upgrades the release of an operator.
@@ -83,14 +80,48 @@ impl Right<'_> {
     }
 }
 
-/// The command that fixes a condition of a tunnel, or shows why it is not true.
-pub(super) fn condition(
-    reason: &str,
-    namespace: &str,
-    name: &str,
-    operators: Option<&[Deployment]>,
-) -> String {
-    let describe = format!("kubectl describe muxtunnel {name} -n {namespace}");
+/// An object whose conditions are checked.
+pub(super) struct Owner {
+    kind: &'static str,
+    pub(super) namespace: String,
+    name: String,
+}
+
+impl Owner {
+    pub(super) fn new(kind: &'static str, object: &impl ResourceExt) -> Self {
+        Self {
+            kind,
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+        }
+    }
+
+    /// The object in words.
+    pub(super) fn text(&self) -> String {
+        format!("{} {}/{}", self.kind, self.namespace, self.name)
+    }
+
+    /// The selector of the object's children.
+    pub(super) fn selector(&self) -> String {
+        format!("{OWNER_KIND}={},{OWNER_NAME}={}", self.kind, self.name)
+    }
+
+    /// The arguments of kubectl that select the object's children.
+    pub(super) fn children(&self) -> String {
+        format!("-n {} -l {}", self.namespace, self.selector())
+    }
+
+    /// The arguments of kubectl that name the object.
+    fn place(&self) -> String {
+        let kind = self.kind.to_ascii_lowercase();
+        format!("{kind} {} -n {}", self.name, self.namespace)
+    }
+}
+
+/// The command that fixes a condition of an object, or shows why it is not true.
+pub(super) fn condition(reason: &str, owner: &Owner) -> String {
+    let namespace = &owner.namespace;
+    let describe = format!("kubectl describe {}", owner.place());
     let Some(code) = Code::from_reason(reason) else {
         return describe;
     };
@@ -103,30 +134,28 @@ pub(super) fn condition(
         | Code::SecretNotMounted
         | Code::SysctlForbidden
         | Code::WanUnsupported
-        | Code::WanDelayOff => {
-            format!("kubectl describe pods -n {namespace} -l app.kubernetes.io/instance={name}")
-        }
+        | Code::WanDelayOff => format!("kubectl describe pods {}", owner.children()),
         Code::TargetServiceNotFound => format!("kubectl get services -n {namespace}"),
         Code::TargetNotReady => format!("kubectl get endpointslices -n {namespace}"),
-        Code::PodsRefused => format!(
-            "kubectl describe replicasets -n {namespace} -l app.kubernetes.io/instance={name}"
-        ),
-        Code::DeploymentPaused => format!(
-            "kubectl rollout resume deployments -n {namespace} -l app.kubernetes.io/instance={name}"
-        ),
-        Code::AddressPending => {
-            format!("kubectl describe services -n {namespace} -l app.kubernetes.io/instance={name}")
+        Code::PodsRefused => format!("kubectl describe replicasets {}", owner.children()),
+        Code::DeploymentPaused => {
+            format!("kubectl rollout resume deployments {}", owner.children())
         }
+        Code::AddressPending => format!("kubectl describe services {}", owner.children()),
         Code::CarrierConnecting | Code::ConfigPending | Code::FileRejected | Code::WanPending => {
             format!(
-                "kubectl logs -n {namespace} -l app.kubernetes.io/instance={name} --all-containers --prefix --tail=20"
+                "kubectl logs {} --all-containers --prefix --tail=20",
+                owner.children()
             )
         }
-        Code::WanDisabled => match install(operators, Some(namespace)) {
-            list if list.starts_with("helm list") => list,
-            helm => format!("{helm} --reset-then-reuse-values --set wanEmulation.enabled=true"),
-        },
-        Code::InvalidSpec => format!("kubectl edit muxtunnel {name} -n {namespace}"),
+        Code::ClassNotFound | Code::ClassAmbiguous | Code::ClassNotPermitted => {
+            "kubectl get muxclasses -o yaml".to_owned()
+        }
+        Code::InvalidSpec | Code::KeyInvalid => format!("kubectl edit {}", owner.place()),
+        Code::ExitNotFound => format!("kubectl get muxexits -n {namespace}"),
+        Code::KeyConflict | Code::NetworkConflict => {
+            format!("kubectl get muxpeers -n {namespace} -o wide")
+        }
         _ => describe,
     }
 }
@@ -188,14 +217,8 @@ mod tests {
         );
     }
 
-    fn operator(release: &str, namespace: &str, watched: &[&str]) -> Deployment {
-        let watched = watched
-            .iter()
-            .map(|name| format!("--watch-namespace={name}"));
-        let arguments: Vec<_> = ["--gateway-image=g".to_owned()]
-            .into_iter()
-            .chain(watched)
-            .collect();
+    fn operator(release: &str, namespace: &str) -> Deployment {
+        let arguments = ["--gateway-image=g"];
         serde_json::from_value(serde_json::json!({
             "metadata": {"name": "o", "namespace": namespace, "labels": {RELEASE: release}},
             "spec": {"selector": {}, "template": {"spec": {"containers": [
@@ -205,28 +228,34 @@ mod tests {
         .unwrap()
     }
 
+    fn owner() -> Owner {
+        Owner {
+            kind: "MuxExit",
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_children_of_an_object_have_its_kind_and_its_name() {
+        assert_eq!(
+            condition("AddressPending", &owner()),
+            "kubectl describe services -n shop -l muxtunnel.dev/kind=MuxExit,muxtunnel.dev/name=web"
+        );
+        assert_eq!(
+            condition("InvalidSpec", &owner()),
+            "kubectl edit muxexit web -n shop"
+        );
+    }
+
     #[test]
     fn where_there_is_an_operator_its_own_release_is_upgraded() {
-        assert_eq!(install(Some(&[]), None), INSTALL);
-        let one = [operator("tunnels", "mux", &[])];
+        assert_eq!(install(Some(&[])), INSTALL);
+        let one = [operator("tunnels", "mux")];
         let upgrade = "helm upgrade tunnels charts/muxtunnel --namespace mux";
-        assert_eq!(install(Some(&one), None), upgrade);
-        assert_eq!(
-            condition("WanDisabled", "shop", "web", Some(&one)),
-            format!("{upgrade} --reset-then-reuse-values --set wanEmulation.enabled=true")
-        );
-        let several = [
-            operator("a", "ns-a", &["other"]),
-            operator("b", "ns-b", &["shop"]),
-        ];
-        let fix = condition("WanDisabled", "shop", "web", Some(&several));
-        assert!(fix.starts_with("helm upgrade b charts/muxtunnel --namespace ns-b "));
+        assert_eq!(install(Some(&one)), upgrade);
         // The user may not list operators, so an operator may exist.
-        assert_eq!(install(None, None), "helm list --all-namespaces");
-        assert_eq!(
-            condition("WanDisabled", "shop", "web", None),
-            "helm list --all-namespaces"
-        );
+        assert_eq!(install(None), "helm list --all-namespaces");
     }
 
     #[test]
@@ -236,7 +265,7 @@ mod tests {
             .map(|code| code.reason())
             .chain(["OfTomorrow"])
         {
-            let fix = condition(reason, "shop", "web", Some(&[]));
+            let fix = condition(reason, &owner());
             assert!(
                 fix.starts_with("kubectl ") || fix.starts_with("helm "),
                 "{reason}: {fix}"

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::fix::{self, Right};
 use super::{Check, Finding, Scope, readable};
-use crate::cluster::failed;
+use crate::cluster::{self, failed};
 use crate::end::Failure;
 
 /// Default name of the leader's Lease in the operator's namespace. An argument of the operator
@@ -28,8 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const OPERATORS: &str = "app.kubernetes.io/component=operator";
 /// An argument that only the operator's Deployment has.
 const GATEWAY_IMAGE: &str = "--gateway-image=";
-const NETEM_IMAGE: &str = "--netem-image=";
-const WATCH_NAMESPACE: &str = "--watch-namespace=";
+const WAN_IMAGE: &str = "--wan-image=";
 const VERSION_LABEL: &str = muxtunnel_contract::labels::VERSION;
 /// Maximum number of differences of a definition that a finding names. The finding only counts
 /// further differences.
@@ -47,7 +46,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         namespace,
     };
     let operators = readable(operators, description, &right)?;
-    let install = fix::install(operators.as_deref().ok(), None);
+    let install = fix::install(operators.as_deref().ok());
     let mut checks = definitions(client, &install).await?;
     let operators = match operators {
         Ok(operators) => operators,
@@ -57,9 +56,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         }
     };
     if operators.is_empty() {
-        let place = namespace.map_or("any namespace".to_owned(), |name| {
-            format!("namespace {name}")
-        });
+        let place = cluster::place(namespace);
         let cause = format!("no Deployment of an operator found in {place}");
         checks.push(Check::finding(
             description,
@@ -139,7 +136,7 @@ fn is_established(definition: &CustomResourceDefinition) -> bool {
         .any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
-/// The differences as text, such as `lacks spec.wan, spec.tuning and 3 more`.
+/// The differences as text, such as `lacks spec.carrier, spec.tuning and 3 more`.
 fn named<'a>(verb: &str, differences: impl Iterator<Item = &'a String>) -> Option<String> {
     let all: Vec<_> = differences.map(String::as_str).collect();
     let more = match all.len().saturating_sub(DIFFERENCES_SHOWN) {
@@ -213,14 +210,8 @@ pub(crate) async fn operators(
 pub(super) fn images(operator: &Deployment) -> Option<(String, String)> {
     Some((
         argument(operator, GATEWAY_IMAGE)?,
-        argument(operator, NETEM_IMAGE)?,
+        argument(operator, WAN_IMAGE)?,
     ))
-}
-
-/// Whether the operator serves tunnels of this namespace.
-pub(super) fn serves(operator: &Deployment, namespace: &str) -> bool {
-    let mut watched = arguments(operator, WATCH_NAMESPACE).peekable();
-    watched.peek().is_none() || watched.any(|name| name == namespace)
 }
 
 fn argument(deployment: &Deployment, flag: &str) -> Option<String> {

@@ -1,5 +1,5 @@
 //! Category namespace: whether the Pod Security level of a namespace admits the gateways of its
-//! tunnels.
+//! tunnels and exits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::fix::{self, Right};
 use super::{Check, Finding, Scope, readable};
 use crate::cluster::refusal;
 use crate::end::Failure;
-use crate::object::{self, Tunnel};
+use crate::object::{self, Gateways, Kind};
 
 const LEVEL: &str = "pod-security.kubernetes.io/enforce";
 /// The level that admits every pod.
@@ -21,25 +21,28 @@ const PRIVILEGED: &str = "privileged";
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     let client = &scope.cluster.client;
-    let right = Right {
-        verb: "list",
-        group: "muxtunnel.dev",
-        resource: "muxtunnels",
-        namespace: scope.namespace(),
-    };
-    let tunnels = match object::tunnels(client, scope.namespace()).await {
-        // Before the installation, the kind does not exist, so there are no tunnels.
-        Err(error) if refusal(&error) == Some(404) => Vec::new(),
-        answer => match readable(
-            answer,
-            "the tunnels, which determine the Pod Security level, can be read",
-            &right,
-        )? {
-            Ok(tunnels) => tunnels,
-            Err(check) => return Ok(vec![check]),
-        },
-    };
-    let mut wanting = wanting(&tunnels);
+    let mut objects = Vec::new();
+    for kind in [Kind::Tunnel, Kind::Exit] {
+        let right = Right {
+            verb: "list",
+            group: "muxtunnel.dev",
+            resource: kind.plural(),
+            namespace: scope.namespace(),
+        };
+        match object::all(&object::api(client, kind, scope.namespace())).await {
+            // Before the installation, the kind does not exist, so there are no objects.
+            Err(error) if refusal(&error) == Some(404) => {}
+            answer => match readable(
+                answer,
+                "the tunnels and exits, which determine the Pod Security level, can be read",
+                &right,
+            )? {
+                Ok(found) => objects.extend(found),
+                Err(check) => return Ok(vec![check]),
+            },
+        }
+    }
+    let mut wanting = wanting(&objects);
     if let Some(namespace) = scope.namespace() {
         wanting.entry(namespace.to_owned()).or_default();
     }
@@ -68,7 +71,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     if checks.is_empty() {
         checks.push(Check::skipped(
             "Pod Security admits the gateways",
-            "there are no tunnels",
+            "there are no tunnels and exits",
         ));
     }
     Ok(checks)
@@ -78,21 +81,21 @@ fn description(namespace: &str) -> String {
     format!("Pod Security admits the gateways in namespace {namespace}")
 }
 
-/// The tunnels of a namespace that need the Pod Security level privileged, by the feature that
+/// The tunnels and exits of a namespace that need the Pod Security level privileged, by the feature that
 /// needs it. All other pods fit the level restricted.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanting {
-    /// Tunnels with WAN emulation, whose container has NET_ADMIN.
+    /// Objects with WAN emulation, whose container has NET_ADMIN.
     wan: BTreeSet<String>,
-    /// Tunnels with a network, whose init container has NET_ADMIN and MKNOD.
+    /// Objects with a network, whose init container has NET_ADMIN and MKNOD.
     network: BTreeSet<String>,
-    /// Tunnels with unsafe sysctls, which only the level privileged allows.
+    /// Objects with unsafe sysctls, which only the level privileged allows.
     sysctls: BTreeSet<String>,
 }
 
 impl Wanting {
     /// The features as text, for example `WAN emulation of slow, and unsafe sysctls of tuned`.
-    /// `None` if no tunnel needs the level privileged.
+    /// `None` if no object needs the level privileged.
     fn words(&self) -> Option<String> {
         let parts = [
             ("WAN emulation", &self.wan),
@@ -110,24 +113,24 @@ impl Wanting {
     }
 }
 
-/// The namespaces of tunnels, each with its tunnels that need the level privileged.
-fn wanting(tunnels: &[Tunnel]) -> BTreeMap<String, Wanting> {
+/// The namespaces of the objects, each with its objects that need the level privileged.
+fn wanting(objects: &[Gateways]) -> BTreeMap<String, Wanting> {
     let mut wanting: BTreeMap<String, Wanting> = BTreeMap::new();
-    for tunnel in tunnels {
+    for object in objects {
         let of_namespace = wanting
-            .entry(tunnel.namespace().unwrap_or_default())
+            .entry(object.namespace().unwrap_or_default())
             .or_default();
-        if tunnel.spec["wan"].is_object() {
-            of_namespace.wan.insert(tunnel.name_any());
+        if object.spec["wanEmulation"].is_object() {
+            of_namespace.wan.insert(object.name_any());
         }
-        if tunnel.spec["network"].is_object() {
-            of_namespace.network.insert(tunnel.name_any());
+        if object.spec["network"].is_object() {
+            of_namespace.network.insert(object.name_any());
         }
-        let tuning = &tunnel.spec["tuning"];
+        let tuning = &object.spec["tuning"];
         let mut sysctls = tuning["sysctls"].as_array().into_iter().flatten();
         let is_unsafe = |one: &Value| one["name"].as_str().is_some_and(is_unsafe_sysctl);
         if tuning["allowUnsafe"] == true && sysctls.any(is_unsafe) {
-            of_namespace.sysctls.insert(tunnel.name_any());
+            of_namespace.sysctls.insert(object.name_any());
         }
     }
     wanting
@@ -168,19 +171,19 @@ mod tests {
 
     #[test]
     fn only_wan_emulation_and_unsafe_sysctls_need_more_than_restricted() {
-        let tunnels: Vec<Tunnel> = serde_json::from_value(json!([
+        let objects: Vec<Gateways> = serde_json::from_value(json!([
             {"metadata": {"name": "plain", "namespace": "a"}, "spec": {}},
-            {"metadata": {"name": "slow", "namespace": "b"}, "spec": {"wan": {"delay": "50ms"}}},
+            {"metadata": {"name": "slow", "namespace": "b"}, "spec": {"wanEmulation": {"delayMilliseconds": 50}}},
             {"metadata": {"name": "tuned", "namespace": "b"}, "spec": {"tuning": {
                 "allowUnsafe": true, "sysctls": [{"name": "net.core.somaxconn", "value": "9"}],
             }}},
-            {"metadata": {"name": "routed", "namespace": "c"}, "spec": {"network": {"entryCIDRs": ["10.72.0.1/32"]}}},
+            {"metadata": {"name": "routed", "namespace": "c"}, "spec": {"network": {"mtu": 1400}}},
             {"metadata": {"name": "careful", "namespace": "a"}, "spec": {"tuning": {
                 "allowUnsafe": true, "sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1 2 3"}],
             }}},
         ]))
         .unwrap();
-        let wanting = wanting(&tunnels);
+        let wanting = wanting(&objects);
         let level = |name: &str, level: Option<&str>| {
             let mut namespace = Namespace::default();
             namespace.metadata.name = Some(name.to_owned());

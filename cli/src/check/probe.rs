@@ -272,7 +272,6 @@ fn security(question: Question) -> Value {
     match question {
         Question::Sysctls | Question::UdpBuffers => json!({
             "runAsNonRoot": true,
-            "runAsUser": 65532,
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
             "capabilities": {"drop": ["ALL"]},

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Check, Finding, Verdict};
 use crate::args::Category;
 use crate::end::Ended;
-use crate::output::{API_VERSION, Document, Style};
+use crate::output::{Document, Style};
 use crate::table::{commands, wrapped};
 
 /// Indentation of a finding's texts, in columns.
@@ -16,8 +16,6 @@ const INDENT: usize = 13;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
-    api_version: &'static str,
-    kind: &'static str,
     /// Whether there are no findings.
     success: bool,
     categories: Vec<CategoryReport>,
@@ -63,8 +61,6 @@ struct FindingReport {
 impl Default for Report {
     fn default() -> Self {
         Self {
-            api_version: API_VERSION,
-            kind: "CheckReport",
             success: true,
             categories: Vec::new(),
         }
@@ -133,6 +129,8 @@ impl From<Finding> for FindingReport {
 }
 
 impl Document for Report {
+    const KIND: &'static str = "CheckReport";
+
     fn text(&self, style: Style) -> String {
         let mut lines = Vec::new();
         for category in &self.categories {

@@ -5,6 +5,7 @@ use muxtunnel_testkit::generated::compare;
 
 use super::*;
 use crate::args::{Cli, Command};
+use crate::object::Gateways;
 use crate::output::{COLUMNS, Document, Format, Style, rendered};
 
 fn report() -> Report {
@@ -14,8 +15,12 @@ fn report() -> Report {
         resource: "nodes",
         namespace: None,
     };
-    let fix = fix::condition("WanDisabled", "shop", "slow", Some(&[]));
-    let disabled = Finding::new(Code::WanDisabled, Code::WanDisabled.cause(), fix);
+    let slow = serde_json::json!({"metadata": {"name": "slow", "namespace": "shop"}, "spec": {}});
+    let slow: Gateways = serde_json::from_value(slow).unwrap();
+    let slow = fix::Owner::new("MuxTunnel", &slow);
+    let fix = fix::condition("ClassNotPermitted", &slow);
+    let cause = "wanEmulation needs the feature WANEmulation, which permitted.features of MuxClass muxtunnel does not have";
+    let disabled = Finding::new(Code::ClassNotPermitted, cause, fix);
     let mut report = Report::default();
     report.add(
         Category::Cluster,
@@ -46,10 +51,10 @@ fn report() -> Report {
         Category::Tunnels,
         vec![
             Check::warning(
-                "shop/slow: something",
+                "MuxTunnel shop/slow: something",
                 Finding::new(Code::TunMissing, "a cause ".repeat(20), "true"),
             ),
-            Check::finding("shop/slow: WanEmulated", disabled),
+            Check::finding("MuxTunnel shop/slow: Accepted", disabled),
         ],
     );
     report

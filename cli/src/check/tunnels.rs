@@ -1,167 +1,123 @@
-//! Category tunnels: each requested condition that is not true, peers that are not Ready, and buffers
-//! that are too small for carriers over UDP.
+//! Category tunnels: each condition of a tunnel, exit or rendezvous that is not true, peers that are
+//! not Ready, and buffers that are too small for carriers over UDP.
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::ResourceExt;
+use kube::Api;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::peer_condition;
+use muxtunnel_crds::condition;
+use serde::de::DeserializeOwned;
 
-use super::fix::{self, Right};
-use super::{Check, Finding, Scope, operators, readable, udp_buffers};
-use crate::cluster::refusal;
+use super::fix::{self, Owner, Right};
+use super::{Check, Finding, Scope, readable, udp_buffers};
+use crate::cluster::{place, refusal};
 use crate::end::Failure;
-use crate::object::{self, Peer, Tunnel};
+use crate::object::{self, Kind, Known, Peer, Status};
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
-    let namespace = scope.namespace();
-    let description = "the conditions of tunnels can be read";
-    let (group, resource) = ("muxtunnel.dev", "muxtunnels");
-    let right = Right {
-        verb: "list",
-        group,
-        resource,
-        namespace,
-    };
-    let answer = object::tunnels(&scope.cluster.client, namespace).await;
-    if answer
-        .as_ref()
-        .is_err_and(|error| refusal(error) == Some(404))
-    {
-        let why = "the definition of MuxTunnel is not installed";
-        return Ok(vec![Check::skipped(description, why)]);
-    }
-    let Ok(tunnels) = readable(answer, description, &right)? else {
-        // This is a finding, because a skipped check would hide that the user may not list tunnels.
-        return Ok(vec![Check::finding(description, right.missing())]);
-    };
-    let mut checks = match tunnels.as_slice() {
-        [] => {
-            let place = namespace.map_or("any namespace".to_owned(), |name| {
-                format!("namespace {name}")
-            });
-            let why = format!("there are no tunnels in {place}");
-            vec![Check::skipped(description, why)]
+    let (client, namespace) = (&scope.cluster.client, scope.namespace());
+    let (mut objects, mut checks) = (Vec::new(), Vec::new());
+    for kind in Kind::ALL {
+        let api = object::api(client, kind, namespace);
+        match read(scope, kind.name(), kind.plural(), &api).await? {
+            Ok(found) => objects.extend(found.into_iter().map(|object| (kind, object))),
+            Err(check) => checks.push(check),
         }
-        _ => Vec::new(),
-    };
-    let is_off = |one: &Condition| one.reason == Code::WanDisabled.reason();
-    let asks = tunnels
-        .iter()
-        .any(|tunnel| object::conditions(tunnel).iter().any(is_off));
-    let operators = match asks {
-        // If the user may not list operators, the command of the fix lists the releases.
-        true => {
-            operators(
-                &scope.cluster.client,
-                scope.args.operator_namespace.as_deref(),
-            )
-            .await
-        }
-        false => Ok(Vec::new()),
-    };
-    let operators = operators.ok();
-    for tunnel in &tunnels {
-        checks.extend(judge(tunnel, operators.as_deref()));
-        checks.extend(udp_buffers::check(scope, tunnel).await?);
     }
-    checks.extend(peers(scope).await?);
+    let peers = object::peers_api(client, namespace);
+    let peers = match read(scope, "MuxPeer", "muxpeers", &peers).await? {
+        Ok(peers) => peers,
+        Err(check) => {
+            checks.push(check);
+            Vec::new()
+        }
+    };
+    if objects.is_empty() && checks.is_empty() {
+        let place = place(namespace);
+        let why = format!("there are no tunnels, exits and rendezvous in {place}");
+        checks.push(Check::skipped("the conditions are true", why));
+    }
+    for (kind, object) in &objects {
+        let owner = Owner::new(kind.name(), object);
+        checks.extend(judge(&owner, object, |_| true));
+        checks.extend(udp_buffers::check(scope, &owner, object).await?);
+    }
+    for peer in &peers {
+        checks.extend(judge_peer(peer));
+    }
     Ok(checks)
 }
 
-/// The checks of all peers. Without peers: none.
-async fn peers(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
-    let namespace = scope.namespace();
+/// The objects of a kind. `Err`: the check that they could not be read.
+async fn read<S: Status + DeserializeOwned>(
+    scope: &Scope<'_>,
+    kind: &str,
+    resource: &str,
+    api: &Api<Known<S>>,
+) -> Result<Result<Vec<Known<S>>, Check>, Failure> {
+    let description = format!("the conditions of the kind {kind} can be read");
     let right = Right {
         verb: "list",
         group: "muxtunnel.dev",
-        resource: "muxpeers",
-        namespace,
+        resource,
+        namespace: scope.namespace(),
     };
-    let answer = object::peers(&scope.cluster.client, namespace).await;
+    let answer = object::all(api).await;
     if answer
         .as_ref()
         .is_err_and(|error| refusal(error) == Some(404))
     {
-        // The category installation reports a missing definition.
-        return Ok(Vec::new());
+        let why = format!("the definition of {kind} is not installed");
+        return Ok(Err(Check::skipped(description, why)));
     }
-    let peers = readable(answer, "the conditions of peers can be read", &right)?;
-    Ok(match peers {
-        Ok(peers) => peers.iter().map(judge_peer).collect(),
-        Err(skipped) => vec![skipped],
-    })
+    // A missing right is a finding, because a skipped check would hide that the user may not list
+    // the objects.
+    let missing = |_| Check::finding(description.clone(), right.missing());
+    Ok(readable(answer, &description, &right)?.map_err(missing))
 }
 
-/// A peer that is suspended or has expired is Ready, because the exit does what the spec requests.
-fn judge_peer(peer: &Peer) -> Check {
-    let (namespace, name) = (peer.namespace().unwrap_or_default(), peer.name_any());
-    let place = format!("{namespace}/{name}");
-    if object::holds(peer, peer_condition::READY) {
-        return Check::good(format!("{place}: the exit has read the peer"));
-    }
-    let describe = || format!("kubectl describe muxpeer {name} -n {namespace}");
-    match object::condition(peer, peer_condition::READY) {
-        Some(ready) if object::is_current(peer, ready) => {
-            let fix = match ready.reason.as_str() {
-                "ExitNotFound" => format!("kubectl get muxtunnels -n {namespace}"),
-                "KeyInvalid" => format!("kubectl edit muxpeer {name} -n {namespace}"),
-                "KeyConflict" => format!("kubectl get muxpeers -n {namespace} -o wide"),
-                _ => describe(),
-            };
-            let finding = Finding {
-                code: object::code(ready).unwrap_or_else(|| ready.reason.clone()),
-                reason: ready.reason.clone(),
-                cause: object::message(ready).to_owned(),
-                fix,
-            };
-            Check::finding(format!("{place}: the exit has read the peer"), finding)
-        }
-        ready => {
-            let cause = match ready {
-                Some(_) => "the peer's conditions describe an older spec",
-                None => "the peer has no conditions",
-            };
-            let finding = Finding::new(Code::StatusOutdated, cause, describe());
-            Check::finding(format!("{place}: the operator reports its state"), finding)
-        }
-    }
+/// The checks of a peer. A peer that is suspended, has expired or is not connected is Ready, because
+/// the exit does what the spec requests.
+fn judge_peer(peer: &Peer) -> Vec<Check> {
+    let is_ready = |one: &Condition| one.type_ == condition::READY;
+    judge(&Owner::new("MuxPeer", peer), peer, is_ready)
 }
 
-/// Returns one good check if all requested conditions of the tunnel are true. Otherwise returns one
-/// finding for each requested condition that is not true, or one finding for a status of an older
-/// spec.
-fn judge(tunnel: &Tunnel, operators: Option<&[Deployment]>) -> Vec<Check> {
-    let (namespace, name) = (tunnel.namespace().unwrap_or_default(), tunnel.name_any());
-    let place = format!("{namespace}/{name}");
-    let conditions = object::conditions(tunnel);
-    if conditions.is_empty() || !conditions.iter().all(|one| object::is_current(tunnel, one)) {
-        let cause = match conditions {
-            [] => "the tunnel has no conditions",
-            _ => "the tunnel's conditions describe an older spec",
+/// Returns one good check if the `wanted` conditions of the object are true. Otherwise returns one
+/// finding for each of them that is not true, or one finding for a status of an older spec.
+fn judge<S: Status>(
+    owner: &Owner,
+    object: &Known<S>,
+    wanted: impl Fn(&Condition) -> bool,
+) -> Vec<Check> {
+    let place = owner.text();
+    let conditions = object::conditions(object).iter().filter(|one| wanted(one));
+    let conditions: Vec<_> = conditions.collect();
+    if conditions.is_empty() || !conditions.iter().all(|one| object::is_current(object, one)) {
+        let cause = match conditions.as_slice() {
+            [] => "the object has no conditions",
+            _ => "the conditions describe an older spec",
         };
-        let fix = fix::condition(Code::StatusOutdated.reason(), &namespace, &name, operators);
+        let fix = fix::condition(Code::StatusOutdated.reason(), owner);
         let description = format!("{place}: the operator reports its state");
         return vec![Check::finding(
             description,
             Finding::new(Code::StatusOutdated, cause, fix),
         )];
     }
-    let unmet: Vec<_> = conditions
-        .iter()
-        .filter(|one| one.status != "True" && one.reason != Code::NotRequested.reason())
+    let unmet = conditions.iter().filter(|one| one.status != "True");
+    let unmet: Vec<_> = unmet
         .map(|one| {
             let finding = Finding {
                 code: object::code(one).unwrap_or_else(|| one.reason.clone()),
                 reason: one.reason.clone(),
                 cause: object::message(one).to_owned(),
-                fix: fix::condition(&one.reason, &namespace, &name, operators),
+                fix: fix::condition(&one.reason, owner),
             };
             Check::finding(format!("{place}: {}", one.type_), finding)
         })
         .collect();
     match unmet.as_slice() {
-        [] => vec![Check::good(format!("{place}: all conditions are true"))],
+        [] => vec![Check::good(format!("{place}: the conditions are true"))],
         _ => unmet,
     }
 }
@@ -172,8 +128,9 @@ mod tests {
 
     use super::*;
     use crate::check::Verdict;
+    use crate::object::Gateways;
 
-    fn tunnel(conditions: &[(&str, &str, &str, &str)], of: i64) -> Tunnel {
+    fn tunnel(conditions: &[(&str, &str, &str, &str)], of: i64) -> Gateways {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|(type_, status, reason, message)| {
@@ -191,26 +148,8 @@ mod tests {
         .unwrap()
     }
 
-    #[test]
-    fn what_was_not_asked_for_is_no_finding() {
-        let conditions = [
-            (
-                "Ready",
-                "True",
-                "Reconciled",
-                "MT0301 All objects match the spec.",
-            ),
-            (
-                "WanEmulated",
-                "False",
-                "NotRequested",
-                "MT0309 The spec does not use this feature.",
-            ),
-        ];
-        assert_eq!(
-            judge(&tunnel(&conditions, 2), Some(&[])),
-            [Check::good("shop/web: all conditions are true")]
-        );
+    fn judged(tunnel: &Gateways) -> Vec<Check> {
+        judge(&Owner::new("MuxTunnel", tunnel), tunnel, |_| true)
     }
 
     #[test]
@@ -230,7 +169,10 @@ mod tests {
             ),
             ("TuningApplied", "Unknown", "OfTomorrow", "MT0999 wait"),
         ];
-        let checks = judge(&tunnel(&conditions, 2), Some(&[]));
+        let good = judged(&tunnel(&conditions[1..2], 2));
+        let all = "MuxTunnel shop/web: the conditions are true";
+        assert_eq!(good, [Check::good(all)]);
+        let checks = judged(&tunnel(&conditions, 2));
         let findings: Vec<_> = checks
             .iter()
             .map(|check| match &check.verdict {
@@ -245,8 +187,12 @@ mod tests {
         assert_eq!(
             findings,
             [
-                ("shop/web: Ready", "MT0302", "exit: 0 of 1 gateways ready"),
-                ("shop/web: TuningApplied", "MT0999", "wait"),
+                (
+                    "MuxTunnel shop/web: Ready",
+                    "MT0302",
+                    "exit: 0 of 1 gateways ready"
+                ),
+                ("MuxTunnel shop/web: TuningApplied", "MT0999", "wait"),
             ]
         );
     }
@@ -260,7 +206,7 @@ mod tests {
             "MT0301 All objects match the spec.",
         )];
         for tunnel in [tunnel(&[], 2), tunnel(&ready, 1)] {
-            let checks = judge(&tunnel, Some(&[]));
+            let checks = judged(&tunnel);
             let Verdict::Finding(finding) = &checks[0].verdict else {
                 panic!("{checks:?}");
             };
@@ -272,10 +218,16 @@ mod tests {
         serde_json::from_value(json!({
             "metadata": {"name": "laptop", "namespace": "shop", "generation": generation},
             "spec": {},
-            "status": {"conditions": [{
-                "type": "Ready", "status": status, "reason": reason, "message": "the cause",
-                "observedGeneration": 1, "lastTransitionTime": "2030-01-01T00:00:00Z",
-            }]},
+            "status": {"conditions": [
+                {
+                    "type": "Ready", "status": status, "reason": reason, "message": "the cause",
+                    "observedGeneration": 1, "lastTransitionTime": "2030-01-01T00:00:00Z",
+                },
+                {
+                    "type": "Connected", "status": "False", "reason": "Idle", "message": "",
+                    "observedGeneration": 1, "lastTransitionTime": "2030-01-01T00:00:00Z",
+                },
+            ]},
         }))
         .unwrap()
     }
@@ -283,32 +235,26 @@ mod tests {
     #[test]
     fn a_peer_that_is_not_ready_is_a_finding() {
         for reason in ["Connected", "Idle", "Suspended", "Expired"] {
-            let check = judge_peer(&peer(reason, "True", 1));
-            assert_eq!(
-                check,
-                Check::good("shop/laptop: the exit has read the peer")
-            );
+            let good = Check::good("MuxPeer shop/laptop: the conditions are true");
+            assert_eq!(judge_peer(&peer(reason, "True", 1)), [good]);
         }
-        for (peer, code, fix) in [
+        for (peer, reason, fix) in [
             (
                 peer("ExitNotFound", "False", 1),
                 "ExitNotFound",
-                "kubectl get muxtunnels -n shop",
+                "kubectl get muxexits -n shop",
             ),
             (
                 peer("Idle", "True", 2),
-                "MT0391",
+                "StatusOutdated",
                 "kubectl describe muxpeer laptop -n shop",
             ),
         ] {
-            let Verdict::Finding(finding) = judge_peer(&peer).verdict else {
-                panic!("{code}");
+            let checks = judge_peer(&peer);
+            let Verdict::Finding(finding) = &checks[0].verdict else {
+                panic!("{checks:?}");
             };
-            assert_eq!(finding.fix, fix);
-            assert!(
-                finding.code == code || finding.reason == code,
-                "{finding:?}"
-            );
+            assert_eq!((&*finding.reason, &*finding.fix), (reason, fix));
         }
     }
 }

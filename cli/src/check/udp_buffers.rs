@@ -1,40 +1,43 @@
-//! Checks whether the buffers of UDP sockets suffice for tunnels whose carriers run over UDP. The
+//! Checks whether the buffers of UDP sockets suffice for carriers that run over UDP. The
 //! node limits these buffers, and no pod can change the limit.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_contract::labels::{COMPONENT, INSTANCE};
+use muxtunnel_contract::labels::COMPONENT;
 use muxtunnel_contract::sysctls::{KCP_BUFFER_BYTES, QUIC_BUFFER_BYTES, RMEM_MAX, WMEM_MAX};
 
-use super::fix::{self, Right};
+use super::fix::{self, Owner, Right};
 use super::{Check, Finding, Scope, readable};
 use crate::end::Failure;
-use crate::object::{PAGE, Tunnel};
+use crate::object::{Gateways, PAGE};
 
-/// The components of a tunnel that have UDP sockets.
+/// The components that have UDP sockets.
 const ENDS: [&str; 2] = ["entry", "exit"];
 
-/// Compares the buffers that the gateways of a tunnel report with the buffers that they request.
-/// Returns `None` if the tunnel's carriers do not run over UDP.
+/// Compares the buffers that the gateways of an object report with the buffers that they request.
+/// Returns `None` if the object's carriers do not run over UDP.
 ///
 /// # Errors
 /// An error of the API server. A missing right to list pods is no error.
-pub(super) async fn check(scope: &Scope<'_>, tunnel: &Tunnel) -> Result<Option<Check>, Failure> {
-    let Some(wanted) = wanted(tunnel) else {
+pub(super) async fn check(
+    scope: &Scope<'_>,
+    owner: &Owner,
+    object: &Gateways,
+) -> Result<Option<Check>, Failure> {
+    let Some(wanted) = wanted(object) else {
         return Ok(None);
     };
-    let namespace = tunnel.namespace().unwrap_or_default();
-    let name = tunnel.name_any();
-    let description =
-        format!("{namespace}/{name}: UDP buffers have the size that the gateways request");
-    let no_sysctls = BTreeMap::new();
-    let sysctls = tunnel.status.as_ref().map(|status| &status.sysctls);
-    let sysctls = sysctls.unwrap_or(&no_sysctls);
-    let (Some(receive), Some(send)) = (sysctls.get(RMEM_MAX), sysctls.get(WMEM_MAX)) else {
+    let place = owner.text();
+    let description = format!("{place}: UDP buffers have the size that the gateways request");
+    let value = |name: &str| {
+        let mut sysctls = object.status.as_ref()?.sysctls.iter();
+        sysctls.find(|one| one.name == name).map(|one| &one.value)
+    };
+    let (Some(receive), Some(send)) = (value(RMEM_MAX), value(WMEM_MAX)) else {
         let why = "the gateways have not reported the sizes of their UDP buffers";
         return Ok(Some(Check::skipped(description, why)));
     };
@@ -45,16 +48,18 @@ pub(super) async fn check(scope: &Scope<'_>, tunnel: &Tunnel) -> Result<Option<C
     if short.is_empty() {
         return Ok(Some(Check::good(description)));
     }
-    let nodes = nodes(&pods(scope, &namespace, &name).await?, &short);
+    let nodes = nodes(&pods(scope, owner).await?, &short);
     let mut cause = format!(
         "{RMEM_MAX} is {receive} and {WMEM_MAX} is {send}; the gateways request {wanted} bytes for each"
     );
     let fix = if nodes.is_empty() {
-        format!("kubectl get pods -n {namespace} -l {INSTANCE}={name} -o wide")
+        format!("kubectl get pods {} -o wide", owner.children())
     } else {
         let nodes: Vec<_> = nodes.iter().map(String::as_str).collect();
         cause.push_str(&format!(", on {}", nodes.join(", ")));
-        let fixes = nodes.iter().map(|node| fix::udp_buffers(node, &namespace));
+        let fixes = nodes
+            .iter()
+            .map(|node| fix::udp_buffers(node, &owner.namespace));
         fixes.collect::<Vec<_>>().join("\n")
     };
     let finding = Finding::new(Code::UdpBuffersSmall, cause, fix);
@@ -62,11 +67,11 @@ pub(super) async fn check(scope: &Scope<'_>, tunnel: &Tunnel) -> Result<Option<C
 }
 
 /// Requested bytes of each buffer.
-fn wanted(tunnel: &Tunnel) -> Option<usize> {
-    let carrier = &tunnel.spec["carrier"];
+fn wanted(object: &Gateways) -> Option<usize> {
+    let carrier = &object.spec["carrier"];
     match (carrier["protocol"].as_str(), carrier["transport"].as_str()) {
         (Some("QUIC" | "HTTP3"), _) => Some(QUIC_BUFFER_BYTES),
-        (Some("Auto"), _) | (_, Some("KCP")) => Some(KCP_BUFFER_BYTES),
+        (_, Some("Auto" | "KCP")) => Some(KCP_BUFFER_BYTES),
         _ => None,
     }
 }
@@ -85,15 +90,15 @@ fn short(value: &str, wanted: usize) -> Vec<Option<&str>> {
     short.collect()
 }
 
-/// The pods of a tunnel, at most [`PAGE`], or none if the user may not list them.
-async fn pods(scope: &Scope<'_>, namespace: &str, name: &str) -> Result<Vec<Pod>, Failure> {
-    let api: Api<Pod> = Api::namespaced(scope.cluster.client.clone(), namespace);
-    let selected = ListParams::default().labels(&format!("{INSTANCE}={name}"));
+/// The pods of an object, at most [`PAGE`], or none if the user may not list them.
+async fn pods(scope: &Scope<'_>, owner: &Owner) -> Result<Vec<Pod>, Failure> {
+    let api: Api<Pod> = Api::namespaced(scope.cluster.client.clone(), &owner.namespace);
+    let selected = ListParams::default().labels(&owner.selector());
     let right = Right {
         verb: "list",
         group: "",
         resource: "pods",
-        namespace: Some(namespace),
+        namespace: Some(&owner.namespace),
     };
     let answer = api.list(&selected.limit(PAGE)).await;
     let pods = readable(answer, "the pods can be read", &right)?;
@@ -125,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    fn tunnel(carrier: Value) -> Tunnel {
+    fn tunnel(carrier: Value) -> Gateways {
         serde_json::from_value(json!({
             "metadata": {"name": "web", "namespace": "shop"}, "spec": {"carrier": carrier},
         }))
@@ -137,7 +142,7 @@ mod tests {
         for (carrier, expected) in [
             (json!({"protocol": "QUIC"}), Some(8_388_608)),
             (json!({"protocol": "HTTP3"}), Some(8_388_608)),
-            (json!({"protocol": "Auto"}), Some(4_194_304)),
+            (json!({"transport": "Auto"}), Some(4_194_304)),
             (json!({"transport": "KCP"}), Some(4_194_304)),
             (json!({"protocol": "Native", "transport": "TCP"}), None),
             (json!({"protocol": "HTTP2"}), None),

@@ -1,18 +1,26 @@
 //! The program `muxgate`.
+//!
+//! `muxgate` ends with this process, even if this process is killed: [`become_gate`] runs in the child,
+//! requests a signal for the death of its parent, and then becomes `muxgate`.
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::args::GateArgs;
+
 /// Time that `muxgate` has to end its streams.
 const DRAIN: Duration = Duration::from_secs(60);
+/// The program of this process.
+const SELF: &str = "/proc/self/exe";
 
 /// The program.
 pub(super) struct Gate {
@@ -26,16 +34,6 @@ impl Gate {
         }
     }
 
-    fn not_run(&self, error: &std::io::Error) -> anyhow::Error {
-        let hint = match error.kind() {
-            ErrorKind::NotFound => {
-                ": install muxgate on the PATH, or name the program with --muxgate"
-            }
-            _ => "",
-        };
-        anyhow!("cannot run {}: {error}{hint}", self.program.display())
-    }
-
     /// Runs the program to its end, and returns its standard output.
     pub(super) async fn ask(&self, arguments: &[&OsStr]) -> Result<String> {
         let output = Command::new(&self.program)
@@ -44,7 +42,7 @@ impl Gate {
             .kill_on_drop(true)
             .output()
             .await
-            .map_err(|error| self.not_run(&error))?;
+            .map_err(|error| not_run(&self.program, &error))?;
         let Output {
             status,
             stdout,
@@ -60,16 +58,41 @@ impl Gate {
 
     /// Starts the program.
     pub(super) fn run(&self, arguments: &[OsString]) -> Result<Running> {
-        let child = Command::new(&self.program)
+        let child = Command::new(SELF)
+            .args(["gate", "--parent"])
+            .arg(std::process::id().to_string())
+            .arg(&self.program)
             .args(arguments)
             .stdin(Stdio::null())
             // Ctrl-C reaches only this process, which then ends `muxgate` in order.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| self.not_run(&error))?;
+            .map_err(|error| not_run(&self.program, &error))?;
         Ok(Running { child })
     }
+}
+
+/// Becomes `muxgate`, which gets SIGTERM when the parent of this process ends. Returns only with an
+/// error.
+pub(crate) fn become_gate(args: &GateArgs) -> anyhow::Error {
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
+        return anyhow!("cannot follow the end of `connect`: {error}");
+    }
+    // The parent may have ended before the request.
+    if getppid().map(Pid::as_raw_pid) != Some(args.parent) {
+        return anyhow!("`connect` has ended");
+    }
+    let mut command = std::process::Command::new(&args.program);
+    not_run(&args.program, &command.args(&args.arguments).exec())
+}
+
+fn not_run(program: &Path, error: &std::io::Error) -> anyhow::Error {
+    let hint = match error.kind() {
+        ErrorKind::NotFound => ": install muxgate on the PATH, or name the program with --muxgate",
+        _ => "",
+    };
+    anyhow!("cannot run {}: {error}{hint}", program.display())
 }
 
 /// The running program.

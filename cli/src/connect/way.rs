@@ -3,10 +3,16 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use kube::ResourceExt;
+
 use crate::args::ConnectArgs;
-use crate::link::is_internal;
-use crate::object::Tunnel;
+use crate::link::{PORT, is_internal};
+use crate::object::{self, Gateways};
 use crate::peer::{reverse_ports, reverse_ports_text};
+use crate::target::authority;
+
+/// The protocols of carriers that this host can have.
+const PROTOCOLS: [&str; 3] = ["Native", "JMUX", "HTTP2"];
 
 /// The way to an exit.
 #[derive(Debug)]
@@ -20,30 +26,34 @@ pub(super) struct Way {
 impl Way {
     /// # Errors
     /// Why this host cannot connect to the exit, and what to do.
-    pub(super) fn new(exit: &Tunnel, args: &ConnectArgs) -> Result<Self, String> {
-        let status = exit.status.as_ref();
+    pub(super) fn new(exit: &Gateways, args: &ConnectArgs) -> Result<Self, String> {
         let carrier = &exit.spec["carrier"];
-        if carrier.get("rendezvous").is_some() {
+        if exit.spec.get("rendezvous").is_some() {
             return Err(
-                "meets its entries at a rendezvous: use a MuxTunnel of side Entry, or an exit with an address"
+                "meets its entries at a rendezvous: use a MuxTunnel with spec.connect, or an exit with a Service"
                     .to_owned(),
             );
         }
-        let keys = status.map_or(&[][..], |status| &status.public_keys[..]);
+        let keys = object::public_keys(exit);
         if keys.is_empty() {
-            return Err("has no public key in its status: `muxtunnel status` shows why".to_owned());
+            let name = exit.name_any();
+            return Err(format!(
+                "has no public key in its status: `muxtunnel status exit/{name}` shows why"
+            ));
         }
-        let address = status.and_then(|status| status.exit.as_ref()?.address.clone());
-        let address = match (&args.address, address) {
-            (Some(given), _) => given.clone(),
-            (None, Some(address)) if !is_internal(&address) => address,
-            (None, Some(address)) => {
+        let endpoints = object::endpoints(exit);
+        let outside = endpoints.iter().find(|one| !is_internal(&one.host));
+        let address = match (&args.address, outside, endpoints.first()) {
+            (Some(given), _, _) => authority(&given.host, given.port.unwrap_or(PORT)),
+            (None, Some(one), _) => authority(&one.host, one.port),
+            (None, None, Some(one)) => {
                 return Err(format!(
-                    "has the address {address}, which is only valid inside of its cluster: give --address, or expose \
-                     the exit with spec.exit.service.type LoadBalancer"
+                    "has the address {}, which is only valid inside of its cluster: give --address, or expose the \
+                     exit with spec.service.type LoadBalancer",
+                    authority(&one.host, one.port)
                 ));
             }
-            (None, None) => {
+            (None, None, None) => {
                 return Err(
                     "has no address in its status: give --address, or wait for its load balancer"
                         .to_owned(),
@@ -61,20 +71,17 @@ impl Way {
         for key in keys {
             flag("--peer", key);
         }
-        let protocol = carrier["protocol"].as_str().unwrap_or("Native");
-        match protocol {
-            "Native" => {}
-            "Jmux" => flag("--protocol", "jmux"),
-            "HTTP2" => flag("--protocol", "http2"),
-            "Auto" => flag("--transport", "auto"),
-            other => {
+        // `muxgate` has the words of the API.
+        if let Some(protocol) = carrier["protocol"].as_str() {
+            if !PROTOCOLS.contains(&protocol) {
                 return Err(format!(
-                    "has the protocol {other}, which connect does not support"
+                    "has the protocol {protocol}, which connect does not support"
                 ));
             }
+            flag("--protocol", protocol);
         }
-        if carrier["transport"] == "KCP" {
-            flag("--transport", "kcp");
+        if let Some(transport) = carrier["transport"].as_str() {
+            flag("--transport", transport);
         }
         for forward in &args.forward {
             flag("--forward", &forward.text);
@@ -95,11 +102,8 @@ impl Way {
                 )
             })?;
             names.push((*name).to_owned());
-            // Exits listen for their forwards on all addresses.
+            // Exits listen for reverse ports on all addresses.
             flag("--reverse", &format!("[::]:{port}:{}", reverse.target));
-        }
-        if carrier["resume"] == false {
-            arguments.push("--no-resume".to_owned());
         }
         Ok(Self {
             arguments,
@@ -131,17 +135,14 @@ mod tests {
         }
     }
 
-    fn exit(carrier: Value, address: &str) -> Tunnel {
-        let mut spec = json!({"side": "Exit", "forwards": [
-            {"name": "back", "direction": "ExitToEntry", "listen": {"port": 9000}},
-            {"name": "http", "listen": {"port": 80}},
-        ]});
-        if !carrier.is_null() {
-            spec["carrier"] = carrier;
-        }
+    fn exit(mut spec: Value, host: &str) -> Gateways {
+        spec["reversePorts"] = json!([{"name": "back", "port": 9000}]);
         serde_json::from_value(json!({
             "metadata": {"name": "web"}, "spec": spec,
-            "status": {"publicKeys": ["mtx1b", "mtx1a"], "exit": {"address": address}},
+            "status": {
+                "publicKeys": ["mtx1b", "mtx1a"],
+                "endpoints": [{"host": host, "port": 443, "protocol": "TCP"}],
+            },
         }))
         .unwrap()
     }
@@ -149,51 +150,41 @@ mod tests {
     #[test]
     fn muxgate_gets_the_way_to_the_exit_and_the_listeners() {
         let line = "-L 8080:db:5432 -D 1080 -R 9000:localhost:3000";
-        let way = Way::new(&exit(Value::Null, "far:64000"), &args(line)).unwrap();
+        let way = Way::new(&exit(json!({}), "2001:db8::1"), &args(line)).unwrap();
         assert_eq!(
             way.arguments(Path::new("/k")).join(&OsString::from(" ")),
-            "entry --connect far:64000 --peer mtx1b --peer mtx1a --forward 8080:db:5432 --auto 1080 \
+            "entry --connect [2001:db8::1]:443 --peer mtx1b --peer mtx1a --forward 8080:db:5432 --auto 1080 \
              --reverse [::]:9000:localhost:3000 --key /k"
         );
         assert_eq!(way.reverse_ports, ["back"]);
-        let carrier = json!({"protocol": "Auto", "webSocket": {"path": "/mux"}, "resume": false});
-        let way = Way::new(&exit(carrier, "far:80"), &args("-D 1080")).unwrap();
+        let carrier = json!({"transport": "Auto", "webSocket": {"path": "/mux"}});
+        let way = Way::new(&exit(json!({"carrier": carrier}), "far"), &args("-D 1080")).unwrap();
         let text = way.arguments.join(" ");
         assert!(
-            text.starts_with("entry --connect ws://far:80/mux "),
-            "{text}"
-        );
-        assert!(
-            text.contains("--transport auto ") && text.ends_with(" --no-resume"),
+            text.starts_with("entry --connect ws://far:443/mux ")
+                && text.contains(" --transport Auto "),
             "{text}"
         );
     }
 
     #[test]
     fn an_exit_that_cannot_be_reached_is_an_error_with_a_remedy() {
-        let inside = "web-exit.backend.svc:64000";
-        for (exit, line, said) in [
+        let (inside, proxy) = ("web-exit.backend.svc", "-D 1080");
+        for (spec, host, line, said) in [
+            (json!({"rendezvous": []}), "a", proxy, "rendezvous"),
+            (json!({}), inside, proxy, "give --address"),
             (
-                exit(json!({"rendezvous": {}}), "a:1"),
-                "-D 1080",
-                "rendezvous",
-            ),
-            (exit(Value::Null, inside), "-D 1080", "give --address"),
-            (
-                exit(json!({"protocol": "QUIC"}), "a:1"),
-                "-D 1080",
+                json!({"carrier": {"protocol": "QUIC"}}),
+                "a",
+                proxy,
                 "protocol QUIC",
             ),
-            (
-                exit(Value::Null, "a:1"),
-                "-R 80:localhost:1",
-                "back (port 9000)",
-            ),
+            (json!({}), "a", "-R 80:localhost:1", "back (port 9000)"),
         ] {
-            let error = Way::new(&exit, &args(line)).unwrap_err();
+            let error = Way::new(&exit(spec, host), &args(line)).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
         let given = args("-D 1080 --address far:1");
-        assert!(Way::new(&exit(Value::Null, inside), &given).is_ok());
+        assert!(Way::new(&exit(json!({}), inside), &given).is_ok());
     }
 }

@@ -1,13 +1,20 @@
 //! The entry of a link. Pure.
 
+use std::collections::BTreeSet;
+
+use kube::{Resource, ResourceExt};
+use muxtunnel_crds::MuxTunnel;
 use serde_json::{Value, json};
 
 use super::exit::Reach;
 use super::service::Target;
-use crate::object::{self, Tunnel};
+use crate::object::{self, Gateways};
+use crate::target::authority;
 
 /// Fields of `carrier` that both ends must have in common.
-const COMMON: [&str; 4] = ["protocol", "transport", "webSocket", "resume"];
+const COMMON: [&str; 3] = ["protocol", "transport", "webSocket"];
+/// Maximum length of the name of an exit in `connect`.
+const CONNECT_NAME_MAX: usize = 15;
 
 /// The entry to create.
 pub(super) struct Wanted<'a> {
@@ -22,21 +29,21 @@ pub(super) struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// The forward of an existing entry with this target and port.
-    fn forward<'t>(&self, entry: &'t Tunnel) -> Option<&'t Value> {
+    fn forward<'t>(&self, entry: &'t Gateways) -> Option<&'t Value> {
+        let target = json!({"host": self.host, "port": self.target.port});
         let mut forwards = entry.spec["forwards"].as_array()?.iter();
         forwards.find(|forward| {
-            let address = &forward["target"]["address"];
-            let port = forward["listen"]["port"].as_u64();
-            address["host"] == self.host
-                && address["port"] == self.target.port
+            let targets = forward["targets"].as_array();
+            let port = forward["port"].as_u64();
+            targets.is_some_and(|targets| targets.contains(&target))
                 && self.port.is_none_or(|asked| port == Some(asked.into()))
         })
     }
 
     /// Why the link cannot use an existing entry.
-    pub(super) fn problem_of(&self, entry: &Tunnel) -> Option<String> {
-        let problem = if object::side(entry) != "Entry" {
-            format!("is of side {}, not Entry", object::side(entry))
+    pub(super) fn problem_of(&self, entry: &Gateways) -> Option<String> {
+        let problem = if connects(entry).is_empty() {
+            "has exits of its own (no spec.connect)".to_owned()
         } else if self.forward(entry).is_none() {
             let port = self
                 .port
@@ -51,34 +58,44 @@ impl Wanted<'_> {
         ))
     }
 
-    /// The manifest. The existing forward keeps its name and its port.
+    /// The manifest. The existing forward keeps its name and its port, and the existing connection
+    /// to the address of the exit keeps its name.
     pub(super) fn manifest(
         &self,
-        existing: Option<&Tunnel>,
-        exit: &Tunnel,
+        existing: Option<&Gateways>,
+        exit: &Gateways,
         reach: &Reach,
     ) -> Value {
-        let mut carrier = json!({"address": reach.address, "publicKeys": reach.public_keys});
-        for field in COMMON {
-            let value = &exit.spec["carrier"][field];
-            if !value.is_null() {
-                carrier[field] = value.clone();
-            }
-        }
+        let Reach { host, port, .. } = reach;
+        let mut connects = existing.into_iter().flat_map(connects);
+        let connect = connects.find(|one| one["host"] == **host && one["port"] == *port);
+        let exit_name = exit.name_any();
+        let connect_name = match connect.and_then(|one| one["name"].as_str()) {
+            Some(name) => name,
+            None if exit_name.len() <= CONNECT_NAME_MAX => &exit_name,
+            None => "exit",
+        };
         let forward = existing.and_then(|entry| self.forward(entry));
         let name = forward.and_then(|forward| forward["name"].as_str().map(str::to_owned));
+        let mut spec = json!({
+            "connect": [{
+                "name": connect_name, "host": host, "port": port, "publicKeys": reach.public_keys,
+            }],
+            "forwards": [{
+                "name": name.unwrap_or_else(|| self.target.forward()),
+                "port": existing.map_or(self.port(), |entry| self.listen_port(entry)),
+                "targets": [{"host": self.host, "port": self.target.port}],
+            }],
+        });
+        for field in COMMON {
+            if let Some(value) = exit.spec["carrier"].get(field) {
+                spec["carrier"][field] = value.clone();
+            }
+        }
         json!({
-            "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxTunnel",
+            "apiVersion": MuxTunnel::api_version(&()), "kind": MuxTunnel::kind(&()),
             "metadata": {"name": self.name, "namespace": self.namespace},
-            "spec": {
-                "side": "Entry",
-                "carrier": carrier,
-                "forwards": [{
-                    "name": name.unwrap_or_else(|| self.target.forward()),
-                    "listen": {"port": existing.map_or(self.port(), |entry| self.listen_port(entry))},
-                    "target": {"address": {"host": self.host, "port": self.target.port}},
-                }],
-            },
+            "spec": spec,
         })
     }
 
@@ -86,112 +103,33 @@ impl Wanted<'_> {
         self.port.unwrap_or(self.target.port)
     }
 
-    /// The port at which clients connect to the entry.
-    pub(super) fn listen_port(&self, entry: &Tunnel) -> u16 {
-        let port = self
-            .forward(entry)
-            .and_then(|forward| forward["listen"]["port"].as_u64());
-        port.and_then(|port| u16::try_from(port).ok())
-            .unwrap_or(self.port())
+    /// `HOST:PORT` at which clients connect to the entry.
+    pub(super) fn clients(&self, entry: &Gateways) -> String {
+        let forward = self.forward(entry);
+        let listener = forward.and_then(|forward| object::listener(entry, forward));
+        let (host, port) =
+            listener.unwrap_or_else(|| (self.name.to_owned(), self.listen_port(entry)));
+        authority(&host, port)
+    }
+
+    fn listen_port(&self, entry: &Gateways) -> u16 {
+        let port = self.forward(entry).and_then(|one| one["port"].as_u64());
+        let port = port.and_then(|port| u16::try_from(port).ok());
+        port.unwrap_or(self.port())
     }
 }
 
-/// Whether an entry already has the address and the keys of the exit.
-pub(super) fn dials(entry: &Tunnel, reach: &Reach) -> bool {
-    let carrier = &entry.spec["carrier"];
-    let keys = carrier["publicKeys"].as_array().into_iter().flatten();
-    let mut keys: Vec<_> = keys.filter_map(Value::as_str).collect();
-    let mut wanted: Vec<_> = reach.public_keys.iter().map(String::as_str).collect();
-    keys.sort_unstable();
-    wanted.sort_unstable();
-    carrier["address"] == reach.address.as_str() && keys == wanted
+/// The exits that an entry dials.
+fn connects(entry: &Gateways) -> &[Value] {
+    entry.spec["connect"].as_array().map_or(&[], Vec::as_slice)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn target() -> Target {
-        Target {
-            service: "web".into(),
-            namespace: "backend".into(),
-            port: 80,
-            port_name: Some("http".into()),
-        }
-    }
-
-    fn tunnel(spec: Value) -> Tunnel {
-        serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap()
-    }
-
-    fn wanted(target: &Target, port: Option<u16>) -> Wanted<'_> {
-        Wanted {
-            name: "web",
-            namespace: "shop",
-            host: "web.backend.svc",
-            target,
-            port,
-        }
-    }
-
-    #[test]
-    fn an_entry_dials_its_exit_in_the_exits_protocol() {
-        let (target, reach) = (
-            target(),
-            Reach {
-                address: "far:64000".into(),
-                public_keys: vec!["mtx1a".into()],
-            },
-        );
-        let exit = tunnel(json!({"carrier": {"transport": "KCP", "address": "far"}}));
-        let made = wanted(&target, Some(8080)).manifest(None, &exit, &reach);
-        assert_eq!(
-            made["spec"],
-            json!({
-                "side": "Entry",
-                "carrier": {"address": "far:64000", "publicKeys": ["mtx1a"], "transport": "KCP"},
-                "forwards": [{
-                    "name": "http", "listen": {"port": 8080},
-                    "target": {"address": {"host": "web.backend.svc", "port": 80}},
-                }],
-            })
-        );
-        // The entry that was made is used again, and follows the keys of the exit.
-        let made = tunnel(made["spec"].clone());
-        assert_eq!(wanted(&target, None).problem_of(&made), None);
-        assert_eq!(wanted(&target, None).listen_port(&made), 8080);
-        assert!(dials(&made, &reach));
-        let rotated = Reach {
-            public_keys: vec!["mtx1b".into(), "mtx1a".into()],
-            ..reach
-        };
-        assert!(!dials(&made, &rotated));
-        let again = wanted(&target, None).manifest(Some(&made), &exit, &rotated);
-        assert_eq!(again["spec"]["forwards"], made.spec["forwards"]);
-        assert_eq!(
-            again["spec"]["carrier"]["publicKeys"],
-            json!(["mtx1b", "mtx1a"])
-        );
-    }
-
-    #[test]
-    fn another_tunnel_of_the_name_is_not_changed() {
-        let target = target();
-        let forward = json!([{
-            "name": "x", "listen": {"port": 80}, "target": {"address": {"host": "db", "port": 80}},
-        }]);
-        for (spec, said) in [
-            (json!({"side": "Both"}), "is of side Both"),
-            (
-                json!({"side": "Entry", "forwards": forward}),
-                "no forward to web.backend.svc:80",
-            ),
-        ] {
-            let problem = wanted(&target, None).problem_of(&tunnel(spec)).unwrap();
-            assert!(
-                problem.contains(said) && problem.contains("--name"),
-                "{problem}"
-            );
-        }
-    }
+/// Whether an entry already dials the address of the exit with its keys.
+pub(super) fn dials(entry: &Gateways, reach: &Reach) -> bool {
+    let wanted: BTreeSet<_> = reach.public_keys.iter().map(String::as_str).collect();
+    connects(entry).iter().any(|one| {
+        let keys = one["publicKeys"].as_array().into_iter().flatten();
+        let keys: BTreeSet<_> = keys.filter_map(Value::as_str).collect();
+        one["host"] == *reach.host && one["port"] == reach.port && keys == wanted
+    })
 }

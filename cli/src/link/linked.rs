@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::object::Change;
-use crate::output::{API_VERSION, Document, Style};
+use crate::output::{Document, Style};
 use crate::table::draw;
 
 /// One object of a link.
@@ -19,28 +19,15 @@ pub(super) struct Object {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Linked {
-    api_version: &'static str,
-    kind: &'static str,
-    exit: Object,
-    entry: Object,
-    peer: Object,
-}
-
-impl Linked {
-    pub(super) fn new(exit: Object, entry: Object, peer: Object) -> Self {
-        Self {
-            api_version: API_VERSION,
-            kind: "Linked",
-            exit,
-            entry,
-            peer,
-        }
-    }
+    pub(super) exit: Object,
+    pub(super) entry: Object,
+    pub(super) peer: Object,
 }
 
 impl Document for Linked {
+    const KIND: &'static str = "Linked";
+
     fn text(&self, style: Style) -> String {
         let row = |what: &str, object: &Object| {
             vec![

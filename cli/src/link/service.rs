@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::ResourceExt;
-use muxtunnel_crds::PeerRule;
+use muxtunnel_crds::Rule;
 
 /// Maximum length of the name of a forward.
 const FORWARD_NAME_MAX: usize = 15;
@@ -35,11 +35,11 @@ impl Target {
     }
 
     /// The rule that permits the target under the name `host`.
-    pub(super) fn rule(&self, host: &str) -> PeerRule {
-        PeerRule {
+    pub(super) fn rule(&self, host: &str) -> Rule {
+        Rule {
             host: Some(host.to_owned()),
             port: Some(self.port),
-            ..PeerRule::default()
+            ..Rule::default()
         }
     }
 

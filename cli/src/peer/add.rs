@@ -2,15 +2,17 @@
 
 use anyhow::anyhow;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use muxtunnel_gateway_config::{GatewayKey, KeyRole, Peer as GatewayPeer, check_peers};
+use muxtunnel_crds::Endpoint;
+use muxtunnel_gateway_config::{GatewayKey, KeyRole, Peer as GatewayPeer, PeerList, check_peers};
 use serde::Serialize;
 
 use super::{PeerView, Wanted, exit, in_seconds, reverse_ports, reverse_ports_text};
 use crate::args::{ClusterArgs, Expiry, PeerAddArgs};
 use crate::cluster;
 use crate::end::{Ended, Failure};
-use crate::object::{Change, Tunnel};
-use crate::output::{API_VERSION, Document, Style, Terminal};
+use crate::link::PORT;
+use crate::object::{self, Change};
+use crate::output::{Document, Style, Terminal};
 use crate::time::distance;
 
 /// Width of the names of facts.
@@ -31,7 +33,7 @@ pub(super) async fn run(
     for name in &args.reverse_ports {
         if !ports.iter().any(|(port, _)| port == name) {
             return Err(Failure::Failed(anyhow!(
-                "{}/{} has no reverse port {name:?}: {}",
+                "the MuxExit {}/{} has no reverse port {name:?}: {}",
                 cluster.namespace,
                 args.exit,
                 reverse_ports_text(&exit)
@@ -50,15 +52,13 @@ pub(super) async fn run(
     };
     let (peer, change) = wanted.apply(&cluster).await?;
     let added = PeerAdded {
-        api_version: API_VERSION,
-        kind: "PeerAdded",
         change,
         peer: PeerView::new(&peer),
-        exit_address: address(&exit),
-        exit_public_keys: public_keys(&exit),
+        exit_endpoints: object::endpoints(&exit).to_vec(),
+        exit_public_keys: object::public_keys(&exit).to_vec(),
         now,
     };
-    terminal.print(&added, args.format.format)?;
+    terminal.print(&added, args.output)?;
     Ok(Ended::Good)
 }
 
@@ -72,12 +72,9 @@ fn keys(texts: &[String]) -> Result<Vec<GatewayKey>, String> {
     let peer = GatewayPeer {
         name: Some("peer".to_owned()),
         public_keys: keys.clone(),
-        suspend: false,
-        expiration_time: None,
-        allow: Vec::new(),
-        deny: Vec::new(),
+        ..GatewayPeer::default()
     };
-    let checked = check_peers(&[peer], KeyRole::Entry, &[]);
+    let checked = check_peers(&[peer], PeerList::Entries, &[]);
     checked.map_err(|found| format!("--key: {} {}", found.field, found.problem))?;
     Ok(keys)
 }
@@ -98,32 +95,21 @@ fn expiration(expiry: Expiry, now: Timestamp) -> Result<Timestamp, String> {
     }
 }
 
-/// The address at which entries dial the exit.
-fn address(exit: &Tunnel) -> Option<String> {
-    exit.status.as_ref()?.exit.as_ref()?.address.clone()
-}
-
-fn public_keys(exit: &Tunnel) -> Vec<String> {
-    let status = exit.status.as_ref();
-    status.map_or_else(Vec::new, |status| status.public_keys.clone())
-}
-
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PeerAdded {
-    api_version: &'static str,
-    kind: &'static str,
     change: Change,
     #[serde(flatten)]
     peer: PeerView,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exit_address: Option<String>,
+    exit_endpoints: Vec<Endpoint>,
     exit_public_keys: Vec<String>,
     #[serde(skip)]
     now: Timestamp,
 }
 
 impl Document for PeerAdded {
+    const KIND: &'static str = "PeerAdded";
+
     fn text(&self, _: Style) -> String {
         let peer = &self.peer;
         let mut lines = Vec::new();
@@ -150,18 +136,14 @@ impl Document for PeerAdded {
             format!("{text} ({distance})")
         });
         fact("Expires", expires.as_deref().unwrap_or("never"));
-        lines.extend([
-            String::new(),
-            "The entry needs, in spec.carrier of its MuxTunnel of side Entry:".to_owned(),
-            String::new(),
-        ]);
-        let address = self.exit_address.as_deref();
+        let (host, port) = match self.exit_endpoints.first() {
+            Some(one) => (one.host.as_str(), one.port),
+            None => ("# the exit has no address yet", PORT),
+        };
         lines.push(format!(
-            "    address: {}",
-            address.unwrap_or("# the exit has no address yet")
-        ));
-        lines.push(format!(
-            "    publicKeys: [{}]",
+            "\nThe entry needs, in spec.connect of its MuxTunnel:\n\n    \
+             - name: {}\n      host: {host}\n      port: {port}\n      publicKeys: [{}]",
+            peer.exit,
             self.exit_public_keys.join(", ")
         ));
         lines.join("\n")

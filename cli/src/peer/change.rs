@@ -11,7 +11,7 @@ use crate::args::{ClusterArgs, PeerNameArgs};
 use crate::cluster::{self, failed};
 use crate::end::{Ended, Failure};
 use crate::object::{self, MANAGER, Peer};
-use crate::output::{API_VERSION, Document, Style, Terminal};
+use crate::output::{Document, Style, Terminal};
 
 /// What to do with a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -74,14 +74,12 @@ pub(super) async fn run(
     let doing = format!("cannot {} the MuxPeer {namespace}/{name}", action.verb());
     done.map_err(|error| failed(&doing, error))?;
     let changed = PeerChanged {
-        api_version: API_VERSION,
-        kind: "PeerChanged",
         action,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         exit: exit_of(&peer).to_owned(),
     };
-    terminal.print(&changed, args.format.format)?;
+    terminal.print(&changed, args.output)?;
     Ok(Ended::Good)
 }
 
@@ -92,8 +90,6 @@ fn is_suspended(peer: &Peer) -> bool {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PeerChanged {
-    api_version: &'static str,
-    kind: &'static str,
     action: Action,
     namespace: String,
     name: String,
@@ -101,6 +97,8 @@ struct PeerChanged {
 }
 
 impl Document for PeerChanged {
+    const KIND: &'static str = "PeerChanged";
+
     fn text(&self, _: Style) -> String {
         format!(
             "peer {}/{} of the exit {}: {} when its gateways have read the change",

@@ -8,7 +8,7 @@ use crate::args::{ClusterArgs, PeerListArgs};
 use crate::cluster::{self, failed};
 use crate::end::{Ended, Failure};
 use crate::object;
-use crate::output::{API_VERSION, Document, Style, Terminal};
+use crate::output::{Document, Style, Terminal};
 use crate::table::draw;
 
 pub(super) async fn run(
@@ -24,9 +24,7 @@ pub(super) async fn run(
     let exit = args.exit.as_deref();
     peers.retain(|peer| exit.is_none_or(|exit| exit == exit_of(peer)));
     if peers.is_empty() {
-        let place = namespace.map_or("any namespace".to_owned(), |name| {
-            format!("namespace {name}")
-        });
+        let place = cluster::place(namespace);
         let of = exit.map_or_else(String::new, |exit| format!(" of the exit {exit}"));
         eprintln!("there are no MuxPeers{of} in {place}");
     }
@@ -34,8 +32,6 @@ pub(super) async fn run(
         eprintln!("{note}");
     }
     let list = PeerList {
-        api_version: API_VERSION,
-        kind: "PeerList",
         items: peers.iter().map(PeerView::new).collect(),
         with_namespaces: args.all_namespaces,
         now: Timestamp::now(),
@@ -49,8 +45,6 @@ pub(super) async fn run(
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PeerList {
-    api_version: &'static str,
-    kind: &'static str,
     items: Vec<PeerView>,
     #[serde(skip)]
     with_namespaces: bool,
@@ -59,6 +53,8 @@ struct PeerList {
 }
 
 impl Document for PeerList {
+    const KIND: &'static str = "PeerList";
+
     fn text(&self, style: Style) -> String {
         let mut head = HEAD.to_vec();
         let mut rows: Vec<_> = self

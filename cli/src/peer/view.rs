@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use muxtunnel_crds::peer_condition;
+use muxtunnel_crds::condition;
 use serde::Serialize;
 
 use crate::object::{self, Peer};
@@ -14,7 +14,7 @@ const NONE: &str = "-";
 const KEY_SHORT: usize = 12;
 
 /// The columns of a list of peers.
-pub(crate) const HEAD: [&str; 7] = [
+pub(crate) const HEAD: [&str; 8] = [
     "NAME",
     "EXIT",
     "READY",
@@ -22,6 +22,7 @@ pub(crate) const HEAD: [&str; 7] = [
     "CONNECTED",
     "EXPIRES",
     "KEY",
+    "EXIT-KEY",
 ];
 
 /// The state of a MuxPeer.
@@ -45,12 +46,15 @@ pub(crate) struct PeerView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expiration_time: Option<String>,
     pub(crate) public_keys: Vec<String>,
+    /// The generation of the exit's key on the last carrier of the peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_key_generation: Option<i32>,
 }
 
 impl PeerView {
     pub(crate) fn new(peer: &Peer) -> Self {
-        let ready = object::condition(peer, peer_condition::READY);
-        let connected = object::condition(peer, peer_condition::CONNECTED);
+        let ready = object::condition(peer, condition::READY);
+        let connected = object::condition(peer, condition::CONNECTED);
         let text = |field: &str| peer.spec[field].as_str().map(str::to_owned);
         let keys = peer.spec["publicKeys"].as_array().into_iter().flatten();
         Self {
@@ -67,6 +71,10 @@ impl PeerView {
             public_keys: keys
                 .filter_map(|key| key.as_str().map(str::to_owned))
                 .collect(),
+            exit_key_generation: peer
+                .status
+                .as_ref()
+                .and_then(|status| status.exit_key_generation),
         }
     }
 
@@ -95,6 +103,8 @@ impl PeerView {
             or_none(&self.connected),
             or_none(&expires),
             keys.join(", "),
+            self.exit_key_generation
+                .map_or(NONE.into(), |generation| generation.to_string()),
         ]
     }
 }
@@ -138,7 +148,7 @@ mod tests {
         let keys = "mte1abcdefgh..., mte1ponmlkji...";
         assert_eq!(
             row,
-            ["laptop", "web", "True", "Idle", "False", "in 8h", keys]
+            ["laptop", "web", "True", "Idle", "False", "in 8h", keys, "-"]
         );
         let wide = PeerView::new(&peer(1)).row(now, true);
         assert_eq!(wide[6], "mte1abcdefghijkl, mte1ponmlkjihgfe");

@@ -1,4 +1,4 @@
-//! The end of `--wait`: connects to a listening port of the tunnel's entry.
+//! The end of `--wait`: connects to a listening port of a MuxTunnel's entry.
 //!
 //! The conditions describe the gateways. A node may need a second longer until connections reach a
 //! new Service (kube-proxy), so a script that continues after the condition could be refused. The
@@ -12,30 +12,25 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::end::Failure;
-use crate::object::Tunnel;
+use crate::object::{self, Gateways};
 
 /// Interval between two attempts, and the time-out of one attempt.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The host and port of the first listening port of the entry. `None`: the tunnel has no such port
+/// The host and port of the first listening port of the entry. `None`: the object has no such port
 /// or no address.
-fn place(tunnel: &Tunnel) -> Option<(String, u16)> {
-    let host = tunnel.status.as_ref()?.entry.as_ref()?.address.clone()?;
-    let mut forwards = tunnel.spec["forwards"].as_array()?.iter();
-    let port = forwards.find_map(|forward| {
-        let direction = forward["direction"].as_str().unwrap_or("EntryToExit");
-        let port = forward["listen"]["port"].as_u64()?;
-        (direction == "EntryToExit").then(|| u16::try_from(port).ok())?
-    })?;
-    Some((host, port))
+fn place(object: &Gateways) -> Option<(String, u16)> {
+    let listeners = |field: &str| object.spec[field].as_array().into_iter().flatten();
+    let mut all = listeners("forwards").chain(listeners("proxies"));
+    all.find_map(|one| object::listener(object, one))
 }
 
 /// Connects to the entry of the tunnel, until a connection is established.
 ///
 /// # Errors
 /// [`Failure::TimedOut`]: no connection was established at `deadline`.
-pub(super) async fn connect(tunnel: &Tunnel, deadline: Instant) -> Result<(), Failure> {
-    let Some((host, port)) = place(tunnel) else {
+pub(super) async fn connect(object: &Gateways, deadline: Instant) -> Result<(), Failure> {
+    let Some((host, port)) = place(object) else {
         return Ok(());
     };
     let mut said = String::new();
@@ -62,7 +57,7 @@ pub(super) async fn connect(tunnel: &Tunnel, deadline: Instant) -> Result<(), Fa
         let state = format!("cannot connect to {host} port {port}: {error}");
         if began >= deadline {
             return Err(Failure::TimedOut(format!(
-                "the condition is true, but this host {state}. Check that `listen.from` admits this host"
+                "the condition is true, but this host {state}. Check that `from` of the forward admits this host"
             )));
         }
         if state != said {

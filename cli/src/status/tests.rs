@@ -7,8 +7,8 @@ use k8s_openapi::jiff::Timestamp;
 use muxtunnel_testkit::generated;
 use serde_json::Value;
 
-use super::view::{TunnelList, TunnelStatus, TunnelView};
-use crate::object::{Peer, Tunnel};
+use super::view::{StatusDocument, StatusList, View};
+use crate::object::{Kind, Peer};
 use crate::output::{Document, Format, Style, rendered};
 use crate::peer::PeerView;
 
@@ -23,8 +23,15 @@ fn fixture(name: &str) -> Value {
     serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-fn tunnel(name: &str) -> Tunnel {
-    serde_json::from_value(fixture(name)).unwrap()
+fn view(name: &str, events: &[Event], context: Option<&str>) -> View {
+    let object = fixture(name);
+    let kind = Kind::named(object["kind"].as_str().unwrap()).unwrap();
+    View::new(
+        kind,
+        &serde_json::from_value(object).unwrap(),
+        events,
+        context,
+    )
 }
 
 fn events() -> Vec<Event> {
@@ -38,8 +45,12 @@ fn compare(name: &str, document: &impl Document, format: Format) {
     generated::compare(&path, &text, "UPDATE_GOLDEN");
 }
 
-fn one(name: &str) -> TunnelStatus {
-    TunnelStatus::new(TunnelView::new(&tunnel(name), &events(), None), now())
+fn one(name: &str) -> StatusDocument {
+    StatusDocument {
+        object: view(name, &events(), None),
+        exit: None,
+        now: now(),
+    }
 }
 
 #[test]
@@ -57,45 +68,32 @@ fn a_tunnel_with_long_names_and_much_amiss() {
 }
 
 #[test]
-fn both_sides_of_a_tunnel_in_two_clusters() {
+fn a_tunnel_and_its_exit_in_two_clusters() {
     let mut status = one("entry.yaml");
-    let mut peer = TunnelView::new(&tunnel("exit.yaml"), &[], Some("far"));
+    let mut exit = view("exit.yaml", &[], Some("far"));
     let peers: Vec<Peer> = serde_json::from_value(fixture("peers.yaml")).unwrap();
-    peer.peers = peers.iter().take(2).map(PeerView::new).collect();
-    status.peer = Some(peer);
-    compare("status-peer.txt", &status, Format::Table);
+    exit.peers = peers.iter().take(2).map(PeerView::new).collect();
+    status.exit = Some(exit);
+    compare("status-exit.txt", &status, Format::Table);
 }
 
 #[test]
-fn a_line_for_each_tunnel() {
-    let tunnels = [
-        "both.yaml",
-        "faulty.yaml",
-        "entry.yaml",
-        "exit.yaml",
-        "fresh.yaml",
-    ]
-    .map(tunnel);
-    compare(
-        "list.txt",
-        &TunnelList::new(&tunnels, false, now()),
-        Format::Table,
-    );
-    compare(
-        "list-all.txt",
-        &TunnelList::new(&tunnels, true, now()),
-        Format::Table,
-    );
-    compare(
-        "list-wide.txt",
-        &TunnelList::new(&tunnels, false, now()),
-        Format::Wide,
-    );
-    compare(
-        "list-names.txt",
-        &TunnelList::new(&tunnels, false, now()),
-        Format::Name,
-    );
+fn a_line_for_each_object() {
+    for (name, with_namespaces, format) in [
+        ("list.txt", false, Format::Table),
+        ("list-all.txt", true, Format::Table),
+        ("list-wide.txt", false, Format::Wide),
+        ("list-names.txt", false, Format::Name),
+    ] {
+        let files = ["both", "faulty", "entry", "exit", "fresh"];
+        let views = files.map(|file| view(&format!("{file}.yaml"), &[], None));
+        let list = StatusList {
+            items: views.into(),
+            with_namespaces,
+            now: now(),
+        };
+        compare(name, &list, format);
+    }
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! The text output of `status`. Pure.
 
 use k8s_openapi::jiff::Timestamp;
-use muxtunnel_crds::{GatewayStatus, KeyStatus, PacketStatus, tunnel_condition};
+use muxtunnel_crds::{GatewayStatus, KeyStatus, NetworkStatus, condition};
 
-use super::view::{ConditionView, TunnelList, TunnelStatus, TunnelView};
+use super::view::{ConditionView, StatusDocument, StatusList, View};
 use crate::output::{COLUMNS, Document, Style};
 use crate::peer::{self, PeerView};
 use crate::table::{draw, wrapped};
+use crate::target::authority;
 use crate::time::ago;
 
 /// Placeholder for values that are unknown or do not apply.
@@ -14,35 +15,36 @@ const NONE: &str = "-";
 /// Width of the names of facts.
 const FACT: usize = 13;
 
-impl Document for TunnelList {
+impl Document for StatusList {
+    const KIND: &'static str = "StatusList";
+
     fn text(&self, style: Style) -> String {
         let mut head = vec![
             "NAME",
-            "SIDE",
+            "KIND",
             "READY",
             "AVAILABLE",
             "ENTRY",
             "EXIT",
             "CARRIERS",
-            "RTT",
             "CODE",
             "AGE",
         ];
         let mut rows: Vec<_> = self
             .items
             .iter()
-            .map(|tunnel| row(tunnel, self.now))
+            .map(|object| row(object, self.now))
             .collect();
         if style.wide {
             head.extend(["REASON", "BOTTLENECK", "ADDRESS"]);
-            for (row, tunnel) in rows.iter_mut().zip(&self.items) {
-                row.extend(wide(tunnel));
+            for (row, object) in rows.iter_mut().zip(&self.items) {
+                row.extend(wide(object));
             }
         }
         if self.with_namespaces {
             head.insert(0, "NAMESPACE");
-            for (row, tunnel) in rows.iter_mut().zip(&self.items) {
-                row.insert(0, tunnel.namespace.clone());
+            for (row, object) in rows.iter_mut().zip(&self.items) {
+                row.insert(0, object.namespace.clone());
             }
         }
         draw(&head, rows, style)
@@ -54,89 +56,114 @@ impl Document for TunnelList {
 }
 
 /// The name of an object, as kubectl takes it.
-fn name(tunnel: &TunnelView) -> String {
-    format!("muxtunnel.muxtunnel.dev/{}", tunnel.name)
+fn name(object: &View) -> String {
+    let kind = object.kind.to_ascii_lowercase();
+    format!("{kind}.muxtunnel.dev/{}", object.name)
 }
 
-fn row(tunnel: &TunnelView, now: Timestamp) -> Vec<String> {
-    let status = |type_| status(tunnel, tunnel.condition(type_));
-    let ready = tunnel.ready().filter(|ready| ready.status != "True");
+fn row(object: &View, now: Timestamp) -> Vec<String> {
+    let status = |type_| status(object, object.condition(type_));
+    let ready = object.ready().filter(|ready| ready.status != "True");
+    let [entry, exit] = gateways(object).map(|one| one.map_or(NONE.into(), |(_, ready)| ready));
     vec![
-        tunnel.name.clone(),
-        tunnel.side.clone(),
-        status(tunnel_condition::READY),
-        status(tunnel_condition::AVAILABLE),
-        replicas(tunnel.gateways.get("entry")),
-        replicas(tunnel.gateways.get("exit")),
-        carriers(tunnel),
-        rtt(tunnel),
+        object.name.clone(),
+        object.kind.to_owned(),
+        status(condition::READY),
+        status(condition::AVAILABLE),
+        entry,
+        exit,
+        carriers(object),
         ready
             .and_then(|ready| ready.code.clone())
             .unwrap_or(NONE.into()),
-        tunnel
+        object
             .created
             .map_or(NONE.into(), |created| ago(created, now)),
     ]
 }
 
-/// The further columns of a tunnel: the reason of its condition Ready, its bottleneck, and the
-/// address of its carriers, or of its entry if it accepts no carriers.
-fn wide(tunnel: &TunnelView) -> [String; 3] {
-    let gateways = ["exit", "rendezvous", "entry"];
-    let mut gateways = gateways
-        .iter()
-        .filter_map(|side| tunnel.gateways.get(side)?.address.clone());
-    let reason = tunnel.ready().map(|ready| ready.reason.clone());
-    let bottleneck = tunnel.bottleneck.as_ref();
+/// The further columns of an object: the reason of its condition Ready, its bottleneck, and the first
+/// of its addresses.
+fn wide(object: &View) -> [String; 3] {
+    let reason = object.ready().map(|ready| ready.reason.clone());
+    let bottleneck = object.status.bottleneck.as_ref();
     let bottleneck = bottleneck.map(|limit| format!("{} ({:?})", limit.reason, limit.direction));
-    [reason, bottleneck, gateways.next()].map(|cell| cell.unwrap_or(NONE.into()))
+    let address = addresses(object).into_iter().next();
+    let address = address.and_then(|mut row| row.pop());
+    [reason, bottleneck, address].map(|cell| cell.unwrap_or(NONE.into()))
 }
 
 /// The status of a condition, with `?` if not all conditions describe the current spec.
-fn status(tunnel: &TunnelView, condition: Option<&ConditionView>) -> String {
+fn status(object: &View, condition: Option<&ConditionView>) -> String {
     match condition {
-        Some(condition) if tunnel.current => condition.status.clone(),
+        Some(condition) if object.current => condition.status.clone(),
         Some(condition) => format!("{}?", condition.status),
         None => NONE.into(),
     }
 }
 
-fn replicas(gateways: Option<&GatewayStatus>) -> String {
-    gateways.map_or(NONE.into(), |status| {
-        format!("{}/{}", status.ready_replicas, status.replicas)
-    })
+/// The ready and the requested gateways of the entry and of the exit.
+fn gateways(object: &View) -> [Option<(&'static str, String)>; 2] {
+    let status = &object.status;
+    let of = |end, ready: i32, requested: i32| (end, format!("{ready}/{requested}"));
+    let pods = |end, one: &GatewayStatus| of(end, one.ready_replicas, one.replicas);
+    let own = status
+        .replicas
+        .map(|requested| of("exit", status.ready_replicas.unwrap_or_default(), requested));
+    [
+        status.entry.as_ref().map(|one| pods("entry", one)),
+        own.or(status.exit.as_ref().map(|one| pods("exit", one))),
+    ]
 }
 
-fn carriers(tunnel: &TunnelView) -> String {
-    tunnel
-        .carriers
-        .as_ref()
-        .map_or(NONE.into(), |carriers| carriers.up.to_string())
+fn carriers(object: &View) -> String {
+    let carriers = object.status.carriers.as_ref();
+    carriers.map_or(NONE.into(), |carriers| carriers.connected.to_string())
 }
 
-fn rtt(tunnel: &TunnelView) -> String {
-    let rtt = tunnel
-        .carriers
-        .as_ref()
-        .and_then(|carriers| carriers.rtt_milliseconds);
-    rtt.map_or(NONE.into(), |rtt| format!("{rtt} ms"))
+/// What has an address, with the address: carriers of entries, users of ssh, and clients.
+fn addresses(object: &View) -> Vec<Vec<String>> {
+    let status = &object.status;
+    let row = |what: &str, address: String| vec![what.to_owned(), address];
+    let carriers = status.endpoints.iter().map(|one| {
+        row(
+            &format!("carriers ({:?})", one.protocol),
+            authority(&one.host, one.port),
+        )
+    });
+    let ssh = status.ssh_endpoint.iter();
+    let ssh = ssh.map(|one| row("ssh", authority(&one.host, one.port)));
+    let services = status.services.iter();
+    let clients = services.filter_map(|service| Some((service.host.as_ref()?, &service.ports)));
+    let clients = clients.flat_map(|(host, ports)| {
+        let ports = ports.iter();
+        ports.map(|one| {
+            row(
+                &format!("clients of {}", one.name),
+                authority(host, one.port),
+            )
+        })
+    });
+    carriers.chain(ssh).chain(clients).collect()
 }
 
-impl Document for TunnelStatus {
+impl Document for StatusDocument {
+    const KIND: &'static str = "Status";
+
     fn text(&self, style: Style) -> String {
-        let near = one(&self.tunnel, self.now, style);
-        match &self.peer {
-            Some(peer) => format!(
+        let near = one(&self.object, self.now, style);
+        match &self.exit {
+            Some(exit) => format!(
                 "{near}\n\n{}\n\n{}",
                 "-".repeat(style.columns.min(COLUMNS)),
-                one(peer, self.now, style)
+                one(exit, self.now, style)
             ),
             None => near,
         }
     }
 
     fn names(&self) -> Vec<String> {
-        [Some(&self.tunnel), self.peer.as_ref()]
+        [Some(&self.object), self.exit.as_ref()]
             .into_iter()
             .flatten()
             .map(name)
@@ -145,8 +172,8 @@ impl Document for TunnelStatus {
 }
 
 /// One object: facts, then a table for each section that is not empty.
-fn one(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
-    let mut parts = vec![facts(tunnel, now, style)];
+fn one(object: &View, now: Timestamp, style: Style) -> String {
+    let mut parts = vec![facts(object, now, style)];
     let mut section = |head: &[&str], rows: Vec<Vec<String>>| {
         if !rows.is_empty() {
             parts.push(draw(head, rows, style));
@@ -154,24 +181,35 @@ fn one(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
     };
     section(
         &["CONDITION", "STATUS", "CODE", "REASON", "MESSAGE"],
-        conditions(tunnel),
+        conditions(object),
     );
-    section(&["GATEWAYS", "READY", "ADDRESS"], gateways(tunnel));
-    section(&["SYSCTL IN FORCE", "VALUE"], sysctls(tunnel));
+    let gateways = gateways(object).into_iter().flatten();
+    let gateways = gateways.map(|(end, ready)| vec![end.to_owned(), ready]);
+    section(&["GATEWAYS", "READY"], gateways.collect());
+    section(&["ADDRESS OF", "ADDRESS"], addresses(object));
+    section(&["SYSCTL IN FORCE", "VALUE"], sysctls(object));
     section(
         &["PUBLIC KEY", "GENERATION", "ORIGIN", "SECRET"],
-        keys(tunnel),
+        keys(object),
     );
-    let head = ["PEER", "READY", "REASON", "CONNECTED", "EXPIRES", "KEY"];
-    section(&head, peers(tunnel, now, style));
+    let head = [
+        "PEER",
+        "READY",
+        "REASON",
+        "CONNECTED",
+        "EXPIRES",
+        "KEY",
+        "EXIT-KEY",
+    ];
+    section(&head, peers(object, now, style));
     section(
         &["LAST EVENTS", "TYPE", "REASON", "COUNT", "MESSAGE"],
-        events(tunnel, now),
+        events(object, now),
     );
     parts.join("\n\n")
 }
 
-fn facts(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
+fn facts(object: &View, now: Timestamp, style: Style) -> String {
     let mut lines = Vec::new();
     let mut fact = |name: &str, value: String| {
         let name = format!("{name}:");
@@ -180,71 +218,65 @@ fn facts(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
             wrapped(&value, FACT, style.columns)
         ));
     };
-    fact("Name", tunnel.name.clone());
-    fact("Namespace", tunnel.namespace.clone());
-    if let Some(context) = &tunnel.context {
+    fact("Name", object.name.clone());
+    fact("Namespace", object.namespace.clone());
+    if let Some(context) = &object.context {
         fact("Context", context.clone());
     }
-    fact("Side", tunnel.side.clone());
-    if let Some(created) = tunnel.created {
+    fact("Kind", object.kind.to_owned());
+    if let Some(class) = &object.status.class_name {
+        fact("Class", class.clone());
+    }
+    if let Some(created) = object.created {
         fact("Age", ago(created, now));
     }
-    fact("Ready", ready(tunnel, style));
-    if tunnel.carriers.is_some() {
-        let rtt = rtt(tunnel);
-        let rtt = if rtt == NONE {
-            String::new()
-        } else {
-            format!(", round trip {rtt}")
-        };
-        fact("Carriers", format!("{} up{rtt}", carriers(tunnel)));
+    fact("Ready", ready(object, style));
+    if object.status.carriers.is_some() {
+        fact("Carriers", format!("{} connected", carriers(object)));
     }
-    if let Some(packets) = &tunnel.packets {
-        packet_facts(packets, &mut fact);
+    let active = object
+        .status
+        .connect
+        .as_ref()
+        .map(|connect| &connect.active);
+    if let Some(active) = active.filter(|active| !active.is_empty()) {
+        fact("Exits", active.join(", "));
     }
-    let exit = tunnel.gateways.get("exit");
-    if let Some(address) = exit.and_then(|exit| exit.ssh_address.as_ref()) {
-        fact("SSH login", address.clone());
+    if let Some(network) = &object.status.network {
+        network_facts(network, &mut fact);
     }
-    if let Some(limit) = &tunnel.bottleneck {
+    if let Some(limit) = &object.status.bottleneck {
         let what = format!("{} ({:?}) {}", limit.reason, limit.direction, limit.message);
         fact("Limited by", what.trim_end().to_owned());
     }
     lines.join("\n")
 }
 
-fn packet_facts(packets: &PacketStatus, fact: &mut dyn FnMut(&str, String)) {
-    let sessions = match packets.sessions {
+fn network_facts(network: &NetworkStatus, fact: &mut dyn FnMut(&str, String)) {
+    let sessions = match network.sessions {
         1 => "1 session".to_owned(),
         sessions => format!("{sessions} sessions"),
     };
-    fact("Packets", sessions);
+    fact("Network", sessions);
     for (name, addresses) in [
-        ("Addresses", &packets.addresses),
-        ("DNS servers", &packets.dns_servers),
+        ("Addresses", &network.addresses),
+        ("DNS servers", &network.dns_servers),
     ] {
         if !addresses.is_empty() {
             fact(name, addresses.join(", "));
         }
     }
-    if !packets.drops.is_empty() {
-        let drops = packets.drops.iter();
-        let drops: Vec<_> = drops
-            .map(|(reason, count)| format!("{count} packets ({reason})"))
-            .collect();
-        fact("Dropped", format!("about {}", drops.join(", ")));
-    }
 }
 
-/// The condition Ready of a tunnel, in colour.
-fn ready(tunnel: &TunnelView, style: Style) -> String {
-    let Some(ready) = tunnel.ready() else {
+/// The condition Ready of an object, in colour.
+fn ready(object: &View, style: Style) -> String {
+    let Some(ready) = object.ready() else {
         return format!(
             "{} (the operator has not reported a status)",
             style.warning("Unknown")
         );
     };
-    if !tunnel.current {
+    if !object.current {
         let word = style.warning(&ready.status);
         return format!(
             "{word} (of an older spec; the operator has not processed the current spec)"
@@ -256,7 +288,7 @@ fn ready(tunnel: &TunnelView, style: Style) -> String {
     }
 }
 
-fn conditions(tunnel: &TunnelView) -> Vec<Vec<String>> {
+fn conditions(object: &View) -> Vec<Vec<String>> {
     let row = |condition: &ConditionView| {
         vec![
             condition.type_.clone(),
@@ -266,39 +298,31 @@ fn conditions(tunnel: &TunnelView) -> Vec<Vec<String>> {
             condition.message.clone(),
         ]
     };
-    tunnel.conditions.iter().map(row).collect()
+    object.conditions.iter().map(row).collect()
 }
 
-fn gateways(tunnel: &TunnelView) -> Vec<Vec<String>> {
-    let row = |(side, status): (&&str, &GatewayStatus)| {
-        let address = status.address.clone().unwrap_or(NONE.into());
-        vec![(*side).to_owned(), replicas(Some(status)), address]
-    };
-    tunnel.gateways.iter().map(row).collect()
-}
-
-fn sysctls(tunnel: &TunnelView) -> Vec<Vec<String>> {
-    tunnel
-        .sysctls
-        .iter()
-        .map(|(name, value)| vec![name.clone(), value.clone()])
+fn sysctls(object: &View) -> Vec<Vec<String>> {
+    let sysctls = object.status.sysctls.iter();
+    sysctls
+        .map(|one| vec![one.name.clone(), one.value.clone()])
         .collect()
 }
 
-fn keys(tunnel: &TunnelView) -> Vec<Vec<String>> {
+fn keys(object: &View) -> Vec<Vec<String>> {
     let row = |key: &KeyStatus| {
         vec![
             key.public_key.clone().unwrap_or(NONE.into()),
-            key.generation.to_string(),
+            key.generation
+                .map_or(NONE.into(), |generation| generation.to_string()),
             format!("{:?}", key.origin),
             key.secret_name.clone(),
         ]
     };
-    tunnel.keys.iter().map(row).collect()
+    object.status.keys.iter().map(row).collect()
 }
 
 /// The peers of an exit, without the column of the exit.
-fn peers(tunnel: &TunnelView, now: Timestamp, style: Style) -> Vec<Vec<String>> {
+fn peers(object: &View, now: Timestamp, style: Style) -> Vec<Vec<String>> {
     let exit = peer::HEAD.iter().position(|column| *column == "EXIT");
     let row = |peer: &PeerView| {
         let mut row = peer.row(now, style.wide);
@@ -307,10 +331,10 @@ fn peers(tunnel: &TunnelView, now: Timestamp, style: Style) -> Vec<Vec<String>> 
         }
         row
     };
-    tunnel.peers.iter().map(row).collect()
+    object.peers.iter().map(row).collect()
 }
 
-fn events(tunnel: &TunnelView, now: Timestamp) -> Vec<Vec<String>> {
+fn events(object: &View, now: Timestamp) -> Vec<Vec<String>> {
     let row = |event: &super::view::EventView| {
         vec![
             event.last_seen.map_or(NONE.into(), |time| ago(time, now)),
@@ -320,5 +344,5 @@ fn events(tunnel: &TunnelView, now: Timestamp) -> Vec<Vec<String>> {
             event.message.clone(),
         ]
     };
-    tunnel.events.iter().map(row).collect()
+    object.events.iter().map(row).collect()
 }

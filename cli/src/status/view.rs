@@ -1,109 +1,73 @@
 //! Turns objects into the documents that `status` prints. Pure.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use muxtunnel_crds::{
-    Bottleneck, CarrierStatus, GatewayStatus, KeyStatus, PacketStatus, tunnel_condition,
-};
-use serde::Serialize;
+use muxtunnel_crds::condition;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
-use crate::object::{self, Tunnel};
-use crate::output::API_VERSION;
+use crate::object::{self, Gateways, GatewaysStatus, Kind};
 use crate::peer::PeerView;
 
-/// Number of Events that are shown for a tunnel.
+/// Number of Events that are shown for an object.
 const EVENTS: usize = 5;
 
 /// The document of `status NAME`.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct TunnelStatus {
-    api_version: &'static str,
-    kind: &'static str,
-    #[serde(flatten)]
-    pub(super) tunnel: TunnelView,
-    /// The other side, if it is another object.
+pub(super) struct StatusDocument {
+    pub(super) object: View,
+    /// The MuxExit of a MuxTunnel, if the command names it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) peer: Option<TunnelView>,
+    pub(super) exit: Option<View>,
     #[serde(skip)]
     pub(super) now: Timestamp,
 }
 
-impl TunnelStatus {
-    pub(super) fn new(tunnel: TunnelView, now: Timestamp) -> Self {
-        Self {
-            api_version: API_VERSION,
-            kind: "TunnelStatus",
-            tunnel,
-            peer: None,
-            now,
-        }
-    }
-}
-
 /// The document of `status`.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct TunnelList {
-    api_version: &'static str,
-    kind: &'static str,
-    pub(super) items: Vec<TunnelView>,
+pub(super) struct StatusList {
+    pub(super) items: Vec<View>,
     #[serde(skip)]
     pub(super) with_namespaces: bool,
     #[serde(skip)]
     pub(super) now: Timestamp,
 }
 
-impl TunnelList {
-    pub(super) fn new(tunnels: &[Tunnel], with_namespaces: bool, now: Timestamp) -> Self {
-        let view = |tunnel| TunnelView::new(tunnel, &[], None);
-        Self {
-            api_version: API_VERSION,
-            kind: "TunnelStatusList",
-            items: tunnels.iter().map(view).collect(),
-            with_namespaces,
-            now,
-        }
-    }
-}
-
-/// The state of one MuxTunnel.
+/// The state of one object.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TunnelView {
+pub(super) struct View {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) context: Option<String>,
+    pub(super) kind: &'static str,
     pub(super) namespace: String,
     pub(super) name: String,
-    pub(super) side: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) created: Option<Timestamp>,
     /// Whether the conditions describe the current spec.
     pub(super) current: bool,
     pub(super) conditions: Vec<ConditionView>,
-    /// The gateways by side: entry, exit, rendezvous.
-    pub(super) gateways: BTreeMap<&'static str, GatewayStatus>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) carriers: Option<CarrierStatus>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) packets: Option<PacketStatus>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) bottleneck: Option<Bottleneck>,
-    pub(super) sysctls: BTreeMap<String, String>,
-    /// The public keys, which the other side enters. The newest key comes first.
-    pub(super) public_keys: Vec<String>,
-    /// The key pairs of `publicKeys`, with their Secrets.
-    pub(super) keys: Vec<KeyStatus>,
+    /// The fields of the object's status, as the API has them, but the conditions.
+    #[serde(flatten, serialize_with = "filled")]
+    pub(super) status: GatewaysStatus,
     /// The peers of an exit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) peers: Vec<PeerView>,
     /// The last Events, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) events: Vec<EventView>,
+}
+
+/// Serializes the fields with a value.
+fn filled<S: Serializer>(status: &GatewaysStatus, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut fields = serde_json::to_value(status).map_err(S::Error::custom)?;
+    if let Some(fields) = fields.as_object_mut() {
+        fields.retain(|_, value| !value.is_null() && *value != Value::Array(Vec::new()));
+    }
+    fields.serialize(serializer)
 }
 
 /// One condition.
@@ -133,35 +97,26 @@ pub(super) struct EventView {
     pub(super) message: String,
 }
 
-impl TunnelView {
+impl View {
     /// `events`: oldest first.
-    pub(super) fn new(tunnel: &Tunnel, events: &[Event], context: Option<&str>) -> Self {
-        let status = tunnel.status.clone().unwrap_or_default().known;
-        let conditions = object::conditions(tunnel);
-        let of_now = |condition| object::is_current(tunnel, condition);
-        let gateways = [
-            ("entry", status.entry),
-            ("exit", status.exit),
-            ("rendezvous", status.rendezvous),
-        ];
+    pub(super) fn new(
+        kind: Kind,
+        object: &Gateways,
+        events: &[Event],
+        context: Option<&str>,
+    ) -> Self {
+        let mut status = object.status.clone().unwrap_or_default().known;
+        let conditions = std::mem::take(&mut status.conditions);
+        let of_now = |condition| object::is_current(object, condition);
         Self {
             context: context.map(str::to_owned),
-            namespace: tunnel.namespace().unwrap_or_default(),
-            name: tunnel.name_any(),
-            side: object::side(tunnel).to_owned(),
-            created: tunnel.creation_timestamp().map(|time| time.0),
+            kind: kind.name(),
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            created: object.creation_timestamp().map(|time| time.0),
             current: !conditions.is_empty() && conditions.iter().all(of_now),
             conditions: conditions.iter().map(condition).collect(),
-            gateways: gateways
-                .into_iter()
-                .filter_map(|(side, status)| Some((side, status?)))
-                .collect(),
-            carriers: status.carriers,
-            packets: status.packets,
-            bottleneck: status.bottleneck,
-            sysctls: status.sysctls,
-            public_keys: status.public_keys,
-            keys: status.keys,
+            status,
             peers: Vec::new(),
             events: events[events.len().saturating_sub(EVENTS)..]
                 .iter()
@@ -172,7 +127,7 @@ impl TunnelView {
 
     /// The condition Ready.
     pub(super) fn ready(&self) -> Option<&ConditionView> {
-        self.condition(tunnel_condition::READY)
+        self.condition(condition::READY)
     }
 
     /// The condition of a type.

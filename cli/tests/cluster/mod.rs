@@ -43,15 +43,18 @@ impl Cluster {
         self.folder.path().join(name)
     }
 
-    /// Stores a MuxTunnel of `tests/objects`, to which `change` was applied.
-    pub(crate) fn tunnel(&self, file: &str, change: impl FnOnce(&mut Value)) {
+    /// Stores an object of `tests/objects`, to which `change` was applied.
+    pub(crate) fn object(&self, file: &str, change: impl FnOnce(&mut Value)) {
         let path = format!("{}/tests/objects/{file}", env!("CARGO_MANIFEST_DIR"));
         let mut object: Value =
             serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         change(&mut object);
         let [namespace, name] =
             ["namespace", "name"].map(|field| object["metadata"][field].as_str().unwrap());
-        let key = format!("muxtunnels/{name}@{namespace}");
+        let kind = object["kind"].as_str().unwrap().to_ascii_lowercase();
+        // The plural of MuxRendezvous has no further letter.
+        let plural = format!("{}s", kind.trim_end_matches('s'));
+        let key = format!("{plural}/{name}@{namespace}");
         self.put(&key, object);
     }
 

@@ -21,11 +21,8 @@ const LINE: &str =
 /// `entry`: what the program does as an entry.
 fn with_exit(entry: &str) -> Cluster {
     let cluster = Cluster::start();
-    cluster.tunnel("exit.yaml", |exit| {
-        exit["spec"]["forwards"] = json!([
-            {"name": "hook", "direction": "ExitToEntry", "listen": {"port": 9000}},
-        ]);
-        exit["status"]["exit"]["address"] = json!("192.0.2.1:64000");
+    cluster.object("exit.yaml", |exit| {
+        exit["spec"]["reversePorts"] = json!([{"name": "hook", "port": 9000}]);
         exit["status"]["publicKeys"] = json!([key_text(KeyRole::Exit, &[9; KEY_BYTES])]);
     });
     let script = format!(
@@ -130,6 +127,21 @@ fn a_connection_has_a_peer_while_muxgate_runs() {
             std::fs::remove_file(cluster.file(name)).unwrap();
         }
     }
+}
+
+#[test]
+fn muxgate_ends_with_a_connection_that_is_killed() {
+    let cluster = with_exit(RUNS);
+    let mut program = command(&cluster, LINE).spawn().unwrap();
+    report(&cluster, ready("True", "Idle"));
+    until("muxgate runs", || cluster.file("arguments").exists());
+    program.kill().unwrap();
+    program.wait().unwrap();
+    until("muxgate has ended in order", || {
+        cluster.file("ended").exists()
+    });
+    // The operator deletes the peer after its expiration time.
+    assert!(cluster.get(PEER).is_some());
 }
 
 #[test]
@@ -240,7 +252,7 @@ fn what_cannot_connect_writes_nothing() {
             at("./muxgate -R 80:localhost:80 -n backend"),
             "hook (port 9000)",
         ),
-        (at("./muxgate -D 1080"), "cannot read the MuxTunnel web"),
+        (at("./muxgate -D 1080"), "cannot read the MuxExit web"),
     ] {
         let ran = run(&cluster, &line);
         assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{line}: {ran:?}");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::cluster::{Cluster, Ran};
 use super::peer::{key, ready};
 
-const EXIT: &str = "muxtunnels/web@backend";
+const EXIT: &str = "muxexits/web@backend";
 const ENTRY: &str = "muxtunnels/web@shop";
 const PEER: &str = "muxpeers/web-here@backend";
 
@@ -38,7 +38,7 @@ fn conditions(object: &Value, available: &str) -> Value {
     json!([condition("Ready"), condition("Available")])
 }
 
-/// Writes the status of a tunnel if it exists without one.
+/// Writes the status of an object if it exists without one.
 fn report(cluster: &Cluster, path: &str, status: impl FnOnce(&Value) -> Value) {
     if let Some(mut object) = cluster
         .get(path)
@@ -57,13 +57,15 @@ fn run(cluster: &Cluster, line: &str, available: &str) -> Ran {
             while !is_over.load(Ordering::Relaxed) {
                 report(cluster, EXIT, |exit| {
                     json!({
-                        "publicKeys": [exit_key()], "exit": {"address": "192.0.2.1:64000"},
+                        "publicKeys": [exit_key()],
+                        "endpoints": [{"host": "192.0.2.1", "port": 443, "protocol": "TCP"}],
                         "conditions": conditions(exit, "True"),
                     })
                 });
                 report(cluster, ENTRY, |entry| {
                     json!({
-                        "publicKeys": [key(7)], "entry": {"address": "web-entry.shop.svc"},
+                        "publicKeys": [key(7)],
+                        "services": [{"name": "web-entry", "host": "web-entry.shop.svc", "ports": [{"name": "https", "port": 8443}, {"name": "http", "port": 80}]}],
                         "conditions": conditions(entry, available),
                     })
                 });
@@ -89,18 +91,17 @@ fn a_link_is_an_exit_an_entry_and_a_peer_and_is_made_once() {
     assert_eq!(
         exit["spec"],
         json!({
-            "side": "Exit", "exit": {"service": {"type": "LoadBalancer"}}, "policy": {"allow": [rule, {"host": "web", "port": 443}]},
+            "service": {"type": "LoadBalancer"}, "allow": [rule, {"host": "web", "port": 443}],
         })
     );
     let entry = cluster.get(ENTRY).unwrap();
     assert_eq!(
         entry["spec"],
         json!({
-            "side": "Entry",
-            "carrier": {"address": "192.0.2.1:64000", "publicKeys": [exit_key()]},
-            "forwards": [{
-                "name": "https", "listen": {"port": 8443}, "target": {"address": rule},
+            "connect": [{
+                "name": "web", "host": "192.0.2.1", "port": 443, "publicKeys": [exit_key()],
             }],
+            "forwards": [{"name": "https", "port": 8443, "targets": [rule]}],
         })
     );
     let peer = cluster.get(PEER).unwrap();
@@ -132,7 +133,7 @@ fn a_new_key_of_the_exit_reaches_the_entry() {
     cluster.put(ENTRY, entry);
     let ran = run(&cluster, &format!("{line} -o json --timeout 20s"), "True");
     let entry = cluster.get(ENTRY).unwrap();
-    let keys = &entry["spec"]["carrier"]["publicKeys"];
+    let keys = &entry["spec"]["connect"][0]["publicKeys"];
     assert_eq!(*keys, json!([newer, exit_key()]), "{ran:?}");
 }
 
@@ -165,10 +166,10 @@ fn a_link_that_does_not_come_up_shows_the_conditions_and_deletes_nothing() {
 #[test]
 fn what_another_made_is_not_changed() {
     let cluster = with_service();
-    cluster.tunnel("exit.yaml", |exit| {
-        exit["spec"]["policy"] = json!({"allow": [{"host": "db.backend.svc"}]});
+    cluster.object("exit.yaml", |exit| {
+        exit["spec"]["allow"] = json!([{"host": "db.backend.svc"}]);
     });
-    cluster.tunnel("both.yaml", |_| {});
+    cluster.object("both.yaml", |_| {});
     for (line, status, said) in [
         (
             "svc/web --from here --to far",
@@ -191,6 +192,11 @@ fn what_another_made_is_not_changed() {
             "--from and --to",
         ),
         ("svc/web:80 --from here --to elsewhere", 1, "elsewhere"),
+        (
+            "svc/web:80 --from here --to far --service-type NodePort --address a",
+            2,
+            "--address HOST:PORT",
+        ),
     ] {
         let ran = cluster.run(&format!("link {line}"));
         assert_eq!(
@@ -200,11 +206,12 @@ fn what_another_made_is_not_changed() {
         );
         assert!(ran.err.contains(said), "{line}: {ran:?}");
     }
-    cluster.tunnel("exit.yaml", |_| {});
+    cluster.object("exit.yaml", |_| {});
     let ran = cluster.run("link svc/web:80 --from here --to far");
     assert_eq!(ran.status, 1, "{ran:?}");
     assert!(
-        ran.err.contains("shop/web exists, and is of side Both"),
+        ran.err
+            .contains("shop/web exists, and has exits of its own"),
         "{ran:?}"
     );
     assert!(cluster.written().is_empty(), "{:?}", cluster.written());

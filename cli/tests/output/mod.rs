@@ -94,7 +94,7 @@ fn widest(text: &str) -> usize {
 #[test]
 fn tables_are_as_wide_as_the_terminal() {
     let cluster = Cluster::start();
-    cluster.tunnel("faulty.yaml", |object| {
+    cluster.object("faulty.yaml", |object| {
         object["metadata"]["namespace"] = json!("shop");
         object["metadata"]["name"] = json!("web");
         let pod = "CrashLoopBackOff ".repeat(30);
@@ -120,7 +120,7 @@ fn tables_are_as_wide_as_the_terminal() {
 #[test]
 fn colours_are_for_terminals_unless_they_are_selected() {
     let cluster = Cluster::start();
-    cluster.tunnel("both.yaml", |_| {});
+    cluster.object("both.yaml", |_| {});
     let coloured = "\x1b[32mTrue\x1b[0m";
     let running = on_a_terminal(&cluster, "status web", 80);
     running.has("Carriers:");
@@ -144,12 +144,12 @@ fn colours_are_for_terminals_unless_they_are_selected() {
 #[test]
 fn names_and_rows_without_headers_are_for_scripts() {
     let cluster = Cluster::start();
-    cluster.tunnel("both.yaml", |_| {});
-    cluster.tunnel("fresh.yaml", |_| {});
+    cluster.object("both.yaml", |_| {});
+    cluster.object("fresh.yaml", |_| {});
     let names = cluster.run("status -o name");
     assert_eq!(
         names.out,
-        "muxtunnel.muxtunnel.dev/fresh\nmuxtunnel.muxtunnel.dev/web\n"
+        "muxtunnel.muxtunnel.dev/web\nmuxrendezvous.muxtunnel.dev/fresh\n"
     );
     let one = cluster.run("status web -o name");
     assert_eq!(one.out, "muxtunnel.muxtunnel.dev/web\n");
@@ -159,7 +159,7 @@ fn names_and_rows_without_headers_are_for_scripts() {
         .lines()
         .map(|line| line.split(' ').next())
         .collect();
-    assert_eq!(names, [Some("fresh"), Some("web")]);
+    assert_eq!(names, [Some("web"), Some("fresh")]);
     assert_eq!(cluster.run("status -n empty --no-headers").out, "");
     let wide = cluster.run("status -o wide");
     let head = wide.out.lines().next().unwrap();
@@ -176,7 +176,7 @@ fn names_and_rows_without_headers_are_for_scripts() {
 fn watching_prints_each_change_until_the_tunnel_is_deleted() {
     let cluster = Cluster::start();
     let ready = |replicas| {
-        cluster.tunnel("both.yaml", |object| {
+        cluster.object("both.yaml", |object| {
             object["status"]["entry"]["readyReplicas"] = json!(replicas);
         });
     };

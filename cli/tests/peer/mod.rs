@@ -10,13 +10,11 @@ pub(crate) fn key(byte: u8) -> String {
     key_text(KeyRole::Entry, &[byte; KEY_BYTES])
 }
 
-/// A cluster with an exit that listens for reverse forwards.
+/// A cluster with an exit that has a reverse port.
 fn with_exit() -> Cluster {
     let cluster = Cluster::start();
-    cluster.tunnel("exit.yaml", |exit| {
-        exit["spec"]["forwards"] = json!([
-            {"name": "hook", "direction": "ExitToEntry", "listen": {"port": 9000}},
-        ]);
+    cluster.object("exit.yaml", |exit| {
+        exit["spec"]["reversePorts"] = json!([{"name": "hook", "port": 9000}]);
     });
     cluster
 }
@@ -46,7 +44,8 @@ fn a_peer_is_added_suspended_resumed_and_removed() {
         ran.out.contains("laptop in namespace backend, created"),
         "{ran:?}"
     );
-    assert!(ran.out.contains("    publicKeys: [mtx1q9x"), "{ran:?}");
+    let connect = "    - name: web\n      host: far.example.com\n      port: 31234\n      publicKeys: [mtx1q9x";
+    assert!(ran.out.contains(connect), "{ran:?}");
     let made = cluster.get(peer).unwrap();
     assert_eq!(
         made["spec"],
@@ -87,7 +86,10 @@ fn a_peer_is_added_suspended_resumed_and_removed() {
 #[test]
 fn what_cannot_be_a_peer_is_refused_before_anything_is_written() {
     let cluster = with_exit();
-    cluster.tunnel("both.yaml", |_| {});
+    cluster.object("exit.yaml", |exit| {
+        exit["metadata"]["namespace"] = json!("shop");
+        exit["spec"]["security"] = json!({"mode": "None"});
+    });
     cluster.put(
         "muxpeers/taken@backend",
         json!({"spec": {"exitRef": {"name": "another"}, "publicKeys": []}}),
@@ -114,12 +116,12 @@ fn what_cannot_be_a_peer_is_refused_before_anything_is_written() {
         (
             format!("a --exit nothing --key {good}"),
             1,
-            "cannot read the MuxTunnel nothing",
+            "cannot read the MuxExit nothing",
         ),
         (
             format!("a --exit web --key {good} -n shop"),
             1,
-            "shop/web is of side Both",
+            "shop/web has the security mode None",
         ),
         (
             format!("a --exit web --key {good} --reverse-port x"),
@@ -176,7 +178,8 @@ fn peers_are_listed_and_stand_in_the_status_of_their_exit() {
             "REASON",
             "CONNECTED",
             "EXPIRES",
-            "KEY"
+            "KEY",
+            "EXIT-KEY"
         ]
     );
     assert_eq!(
@@ -192,7 +195,8 @@ fn peers_are_listed_and_stand_in_the_status_of_their_exit() {
             "Connected",
             "True",
             "-",
-            "mte1q9xentry..."
+            "mte1q9xentry...",
+            "1"
         ]
     );
     assert_eq!(lines.len(), 3, "{ran:?}");
@@ -204,8 +208,8 @@ fn peers_are_listed_and_stand_in_the_status_of_their_exit() {
         "there are no MuxPeers of the exit nothing in namespace backend\n"
     );
 
-    let json = cluster.run("status web -n backend -o json").json();
-    let names: Vec<_> = json["peers"]
+    let json = cluster.run("status exit/web -n backend -o json").json();
+    let names: Vec<_> = json["object"]["peers"]
         .as_array()
         .unwrap()
         .iter()
@@ -216,7 +220,7 @@ fn peers_are_listed_and_stand_in_the_status_of_their_exit() {
         "/apis/muxtunnel.dev/v1alpha1/namespaces/backend/muxpeers",
         403,
     );
-    let ran = cluster.run("status web -n backend");
+    let ran = cluster.run("status exit/web -n backend");
     assert_eq!(ran.status, 0, "{ran:?}");
     assert!(
         ran.err
@@ -228,7 +232,7 @@ fn peers_are_listed_and_stand_in_the_status_of_their_exit() {
 #[test]
 fn a_peer_that_is_not_ready_is_a_finding() {
     let cluster = with_exit();
-    cluster.tunnel("exit.yaml", |exit| {
+    cluster.object("exit.yaml", |exit| {
         exit["metadata"]["generation"] = json!(3);
     });
     cluster.put(
@@ -246,7 +250,7 @@ fn a_peer_that_is_not_ready_is_a_finding() {
             one["description"]
                 .as_str()
                 .unwrap()
-                .starts_with("backend/laptop:")
+                .starts_with("MuxPeer backend/laptop:")
         });
         (ran.status, of_peer.cloned())
     };

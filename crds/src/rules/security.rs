@@ -2,79 +2,79 @@
 
 use kube::core::Rule;
 
-use super::rule;
+use super::carrier::{protocol, protocols};
+use super::{given, has, rule, set, value};
 
-/// CEL: the security mode of `security`, which may be absent.
-fn mode(security: &str) -> String {
-    format!("(has({security}) && has({security}.mode) ? {security}.mode : 'PublicKeys')")
+/// CEL: the security mode of an object.
+pub(super) fn mode() -> String {
+    value("self.security.mode", "PublicKeys")
 }
 
-/// CEL: the security mode of `self`.
-const OWN_MODE: &str = "(has(self.mode) ? self.mode : 'PublicKeys')";
-
-pub(crate) fn certificates_of_their_mode(end: &str) -> Rule {
+pub(crate) fn certificates_of_mode() -> Rule {
+    let mode = "(has(self.mode) ? self.mode : 'PublicKeys')";
     rule(
-        format!("{OWN_MODE} == 'MutualTls' || !has(self.{end})"),
+        format!("({mode} == 'Certificates') == has(self.certificates)"),
         format!(
-            "'security.{end} names a certificate, and mode ' + {OWN_MODE} + ' uses none: set mode to MutualTls, or \
-             remove {end}'"
+            "has(self.certificates) ? 'security.certificates is for mode Certificates, not for ' + {mode} + ': set mode, or \
+             remove certificates' : 'security.mode Certificates needs certificates'"
         ),
     )
 }
 
-pub(crate) fn issuer_is_of_certificates() -> Rule {
+pub(crate) fn certificate_source() -> Rule {
     rule(
-        format!("{OWN_MODE} == 'MutualTls' || !has(self.issuerRef)"),
+        "has(self.secretRef) != has(self.issuerRef)",
+        "'a certificate needs exactly one of secretRef and issuerRef'",
+    )
+}
+
+pub(crate) fn one_source_of_keys() -> Rule {
+    rule(
+        "!has(self.generations) || !has(self.secretRefs)",
+        "'key has generations and secretRefs: remove one of both'",
+    )
+}
+
+pub(crate) fn key_secrets_differ() -> Rule {
+    rule(
+        "!has(self.secretRefs) || self.secretRefs.size() < 2 || self.secretRefs[0].name != self.secretRefs[1].name",
+        "'key.secretRefs has ' + self.secretRefs[0].name + ' twice: remove one of both'",
+    )
+}
+
+/// The operator creates the keys of both ends together, and pins them.
+pub(crate) fn own_keys_need_another_end() -> Rule {
+    rule(
+        format!("!{} || {}", has("self.key.secretRefs"), given("connect")),
+        "'key.secretRefs needs connect, because the operator creates the keys of a tunnel with an exit of its own: remove secretRefs'",
+    )
+}
+
+/// The operator knows the names only of certificates that it requests.
+pub(crate) fn certificate_names_needed(end: &str) -> Rule {
+    rule(
         format!(
-            "'security.issuerRef ' + self.issuerRef.name + ' is for mode MutualTls, not for ' + {OWN_MODE} + ': set \
-             mode to MutualTls, or remove issuerRef'"
+            "!has(self.exit) || {} || !{}",
+            given(&format!("{end}Names")),
+            has(&format!("self.{end}.secretRef"))
+        ),
+        format!(
+            "'security.certificates.{end} with secretRef ' + self.{end}.secretRef.name + ' needs {end}Names, the names in \
+             the certificate'"
         ),
     )
 }
 
-pub(crate) fn certificates_are_somewhere(end: &str) -> Rule {
-    rule(
-        format!("!has(self.{end}) || has(self.{end}.secretName) != has(self.issuerRef)"),
-        format!(
-            "has(self.issuerRef) ? 'security.{end}.secretName: with issuerRef, cert-manager writes another Secret: \
-             remove secretName' : 'security.{end} needs secretName, the Secret with the certificate of the {end} \
-             gateways'"
-        ),
-    )
-}
-
-/// With an issuer, the operator knows the names of both ends of its own tunnel. Otherwise `entry` and
-/// `exit` must name their peers.
-pub(crate) fn certificates_of_each_end() -> Rule {
-    let asked = "self.carrier.security";
-    let (mode, both) = (
-        mode(asked),
-        format!("(has({asked}.entry) && has({asked}.exit))"),
-    );
+pub(crate) fn quic_has_tls() -> Rule {
+    let protocol = protocol();
     rule(
         format!(
-            "!has(self.carrier) || {mode} != 'MutualTls' || self.side == 'Rendezvous' || (self.side == 'Entry' ? \
-             has({asked}.entry) : self.side == 'Exit' ? has({asked}.exit) : ({both} || (has({asked}.issuerRef) && \
-             !has({asked}.entry) && !has({asked}.exit))))"
-        ),
-        "'carrier.security: mode MutualTls with side ' + self.side + ' needs ' + (self.side == 'Both' ? 'entry and exit' : \
-         self.side == 'Entry' ? 'entry' : 'exit') + ', the certificates of its gateways'",
-    )
-}
-
-/// An entry without a pinned key would have no exit that it accepts. The rule
-/// [`hbone_has_certificates`] refuses HBONE with public keys.
-pub(crate) fn public_keys_of_an_exit_elsewhere() -> Rule {
-    let mode = mode("self.carrier.security");
-    let needs = format!("(self.side == 'Entry' && {mode} == 'PublicKeys')");
-    rule(
-        format!(
-            "!has(self.carrier) || self.carrier.protocol == 'HBONE' || {needs} == has(self.carrier.publicKeys)"
+            "{} != 'None' || !({protocol} in {})",
+            mode(),
+            set(&protocols(|can| !can.bytes))
         ),
         format!(
-            "{needs} ? 'side Entry needs carrier.publicKeys, the keys in the status of the exit: kubectl get mt -o wide \
-             shows them' : 'carrier.publicKeys is only for side Entry with security mode PublicKeys: remove \
-             carrier.publicKeys'"
+            "'carrier.protocol ' + {protocol} + ' includes TLS: set security.mode to PublicKeys or Certificates, not None'"
         ),
     )
 }
@@ -82,55 +82,7 @@ pub(crate) fn public_keys_of_an_exit_elsewhere() -> Rule {
 /// The peers of HBONE are proxies of a mesh, which have certificates.
 pub(crate) fn hbone_has_certificates() -> Rule {
     rule(
-        format!(
-            "self.protocol != 'HBONE' || {} != 'PublicKeys'",
-            mode("self.security")
-        ),
-        "'carrier.protocol HBONE needs carrier.security.mode MutualTls or None, because proxies of a mesh have no pinned \
-         keys'",
-    )
-}
-
-pub(crate) fn hbone_measured_without_keys() -> Rule {
-    rule(
-        format!(
-            "!('HBONE' in self.protocols) || {} != 'PublicKeys'",
-            mode("self.tunnel.carrier.security")
-        ),
-        "'protocols: HBONE needs tunnel.carrier.security.mode MutualTls or None'",
-    )
-}
-
-pub(crate) fn certificates_of_both_ends() -> Rule {
-    let mode = mode("self.security");
-    rule(
-        format!(
-            "{mode} != 'MutualTls' || (has(self.security.entry) && has(self.security.exit)) || \
-             (has(self.security.issuerRef) && !has(self.security.entry) && !has(self.security.exit))"
-        ),
-        "'security: mode MutualTls needs both entry and exit, the certificates of the gateways, or issuerRef'",
-    )
-}
-
-pub(crate) fn key_is_of_an_end() -> Rule {
-    rule(
-        "!has(self.key) || self.side != 'Rendezvous'",
-        "'key is for entries and exits, and side Rendezvous has none: remove key'",
-    )
-}
-
-/// The gateways of the former exit would not notice the change.
-pub(crate) fn peer_exit_immutable() -> Rule {
-    rule(
-        "self.exitRef.name == oldSelf.exitRef.name",
-        "'exitRef.name cannot be changed from ' + oldSelf.exitRef.name + ' to ' + self.exitRef.name + ': create another \
-         MuxPeer'",
-    )
-}
-
-pub(crate) fn ttl_needs_expiration() -> Rule {
-    rule(
-        "!has(self.ttlSecondsAfterExpiration) || has(self.expirationTime)",
-        "'ttlSecondsAfterExpiration %d needs expirationTime, which it counts from'.format([self.ttlSecondsAfterExpiration])",
+        format!("{} != 'HBONE' || {} != 'PublicKeys'", protocol(), mode()),
+        "'carrier.protocol HBONE needs security.mode Certificates or None, because proxies of a mesh have no pinned keys'",
     )
 }

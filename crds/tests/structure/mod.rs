@@ -7,9 +7,13 @@ use serde_json::Value;
 /// Schemas of Kubernetes' own types, which the API server bounds in the objects that contain them.
 const FOREIGN: &[&str] = &[
     "affinity",
+    "dnsConfig",
+    "hostAliases",
     "tolerations",
     "topologySpreadConstraints",
     "imagePullSecrets",
+    "peers",
+    "selector",
     "labels",
     "annotations",
     "nodeSelector",
@@ -25,9 +29,6 @@ pub(super) fn check(schema: &Value, value: &Value) -> Vec<String> {
 }
 
 fn walk(path: &str, schema: &Value, value: &Value, messages: &mut Vec<String>) {
-    if value.is_null() && schema["nullable"] == true {
-        return;
-    }
     check_type(path, schema, value, messages);
     if let Some(allowed) = schema["enum"].as_array()
         && !allowed.contains(value)
@@ -53,12 +54,13 @@ fn check_type(path: &str, schema: &Value, value: &Value, messages: &mut Vec<Stri
         Some("boolean") => value.is_boolean(),
         _ => true,
     };
-    if !fits {
-        messages.push(format!("{path} in body must be of type {}", schema["type"]));
+    if let (false, Some(type_)) = (fits, schema["type"].as_str()) {
+        messages.push(format!("{path} in body must be of type {type_}"));
     }
 }
 
-fn join(path: &str, key: &str) -> String {
+/// The path of the field `key` of the object at `path`.
+pub(super) fn join(path: &str, key: &str) -> String {
     if path.is_empty() {
         key.to_owned()
     } else {
@@ -84,9 +86,7 @@ fn check_object(path: &str, schema: &Value, value: &Value, messages: &mut Vec<St
                 property,
                 messages,
             );
-        } else if schema["properties"].is_object()
-            && !matches!(property_path.as_str(), "metadata" | "kind" | "apiVersion")
-        {
+        } else if schema["properties"].is_object() && path != "metadata" {
             messages.push(format!("unknown field \"{property_path}\""));
         }
     }
@@ -125,18 +125,22 @@ fn check_list(path: &str, schema: &Value, items: &[Value], messages: &mut Vec<St
     }
 }
 
+/// An API server reports the first broken bound of a string.
 fn check_string(path: &str, schema: &Value, text: &str, messages: &mut Vec<String>) {
-    if let Some(pattern) = schema["pattern"].as_str()
-        && !Regex::new(pattern).unwrap().is_match(text)
-    {
-        messages.push(format!("{path} in body should match '{pattern}'"));
-    }
-    if let Some(max) = schema["maxLength"].as_u64()
-        && text.chars().count() as u64 > max
-    {
+    let length = text.chars().count() as u64;
+    let fits = |pattern| Regex::new(pattern).unwrap().is_match(text);
+    if let Some(max) = schema["maxLength"].as_u64().filter(|max| length > *max) {
         messages.push(format!(
             "{path}: Too long: may not be more than {max} bytes"
         ));
+    } else if let Some(min) = schema["minLength"].as_u64().filter(|min| length < *min) {
+        messages.push(format!(
+            "{path} in body should be at least {min} chars long"
+        ));
+    } else if let Some(pattern) = schema["pattern"].as_str()
+        && !fits(pattern)
+    {
+        messages.push(format!("{path} in body should match '{pattern}'"));
     }
 }
 
@@ -157,11 +161,13 @@ fn check_number(path: &str, schema: &Value, number: f64, messages: &mut Vec<Stri
     }
 }
 
-/// Panics if a list has no `maxItems`, or a string has neither `maxLength` nor `enum`.
+/// Panics if a list has neither `maxItems` nor a list type, or a string has neither `maxLength` nor `enum`.
 pub(super) fn assert_bounded(path: &str, schema: &Value) {
     match schema["type"].as_str() {
         Some("array") => {
             assert!(schema["maxItems"].is_u64(), "{path} has no maxItems");
+            let list_type = &schema["x-kubernetes-list-type"];
+            assert!(list_type.is_string(), "{path} has no list type");
             assert_bounded(&format!("{path}[]"), &schema["items"]);
         }
         Some("string") => assert!(

@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use muxtunnel_crds::{MuxTunnel, condition};
 use serde_json::json;
 
 use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, under_load};
@@ -28,14 +28,14 @@ const MEMORY_MIB_MAX: u64 = 128;
 pub async fn deployment_edited(scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
         let deployments = ns.api::<Deployment>();
-        let built = deployments.get("t-exit").await?;
+        let built = deployments.get("t-tunnel-exit").await?;
         let edit = json!({"spec": {"replicas": 1, "template": {"spec": {"containers": [
             {"name": "gateway", "image": "muxtunnel/gateway:by-hand"},
         ]}}}});
         let at = Moment::now();
         let how = PatchParams::default();
         deployments
-            .patch("t-exit", &how, &Patch::Strategic(&edit))
+            .patch("t-tunnel-exit", &how, &Patch::Strategic(&edit))
             .await?;
         let same = |deployment: &Deployment| {
             let (now, built) = (deployment.spec.as_ref(), built.spec.as_ref());
@@ -43,7 +43,7 @@ pub async fn deployment_edited(scale: Scale) -> Result<Outcome> {
                 == built.map(|spec| (&spec.replicas, &spec.template))
         };
         let what = "the Deployment has its image and replicas again";
-        wait::for_object(&deployments, "t-exit", what, PODS_WITHIN, same).await?;
+        wait::for_object(&deployments, "t-tunnel-exit", what, PODS_WITHIN, same).await?;
         let over = at.over("time until the operator restored the Deployment's image and replicas");
         site::whole(ns, &[]).await?;
         Ok(over)
@@ -217,7 +217,7 @@ pub async fn bad_objects(scale: Scale) -> Result<Outcome> {
         let tunnels = ns.api::<MuxTunnel>();
         for (name, _) in &hopeless {
             let judged = |tunnel: &MuxTunnel| {
-                let ready = tunnel::condition(tunnel, tunnel_condition::READY);
+                let ready = tunnel::condition(tunnel, condition::READY);
                 ready.is_some_and(|ready| ready.status == "False" && ready.message.starts_with("MT"))
             };
             let what = "a condition names the cause";
@@ -230,15 +230,15 @@ pub async fn bad_objects(scale: Scale) -> Result<Outcome> {
 
 /// Tunnels that the schema accepts but that can never work.
 fn hopeless() -> Vec<(&'static str, String)> {
-    let plain = "security: {mode: None}";
+    let plain = "None";
     let own = |secret: &str| {
         format!(
-            "security: {{mode: MutualTls, entry: {{secretName: {secret}, peers: [x]}}, exit: {{secretName: {secret}, peers: [x]}}}}"
+            "Certificates, certificates: {{entry: {{secretRef: {{name: {secret}}}}}, exit: {{secretRef: {{name: {secret}}}}}, entryNames: [x], exitNames: [x]}}"
         )
     };
-    let nowhere = "entry: {template: {nodeSelector: {muxtunnel.dev/no: 'such-node'}}}";
-    let never = "entry: {template: {priorityClassName: no-such-class}}";
-    let forbidden = "wan: {delay: 5ms}";
+    let nowhere = "entry: {template: {spec: {nodeSelector: {muxtunnel.dev/no: 'such-node'}}}}";
+    let never = "entry: {template: {spec: {priorityClassName: no-such-class}}}";
+    let forbidden = "wanEmulation: {delayMilliseconds: 5}";
     vec![
         ("no-service", yaml("no-service", "nobody", 80, "", plain)),
         ("no-port", yaml("no-port", "web", 81, "", plain)),
@@ -252,7 +252,7 @@ fn hopeless() -> Vec<(&'static str, String)> {
     ]
 }
 
-fn yaml(name: &str, service: &str, port: u16, more: &str, carrier: &str) -> String {
+fn yaml(name: &str, service: &str, port: u16, more: &str, security: &str) -> String {
     format!(
         "
 apiVersion: muxtunnel.dev/v1alpha1
@@ -261,9 +261,9 @@ metadata: {{name: {name}}}
 spec:
   forwards:
   - name: web
-    listen: {{port: 8080}}
-    target: {{service: {{name: {service}, port: {port}}}}}
-  carrier: {{{carrier}}}
+    port: 8080
+    targets: [{{serviceRef: {{name: {service}}}, port: {port}}}]
+  security: {{mode: {security}}}
   {more}
 "
     )
@@ -277,19 +277,19 @@ spec:
 pub async fn many_tunnels(count: usize) -> Result<Outcome> {
     with_temp_ns("fault", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
-        let nowhere = "entry: {template: {nodeSelector: {muxtunnel.dev/no: 'such-node'}}}
-  exit: {template: {nodeSelector: {muxtunnel.dev/no: 'such-node'}}}";
+        let nowhere = "entry: {template: {spec: {nodeSelector: {muxtunnel.dev/no: 'such-node'}}}}
+  exit: {template: {spec: {nodeSelector: {muxtunnel.dev/no: 'such-node'}}}}";
         let at = Moment::now();
         for number in 0..count {
             let name = format!("t{number}");
-            tunnel::apply(ns, &yaml(&name, "web", 80, nowhere, "security: {mode: None}")).await?;
+            tunnel::apply(ns, &yaml(&name, "web", 80, nowhere, "None")).await?;
         }
         let made = at.seconds();
         let what = "every tunnel has its children and a status";
         wait::until(what, MANY_WITHIN, async || {
             let tunnels = ns.api::<MuxTunnel>().list(&ListParams::default()).await?;
             let settled = |tunnel: &MuxTunnel| {
-                tunnel::condition(tunnel, tunnel_condition::READY).is_some()
+                tunnel::condition(tunnel, condition::READY).is_some()
             };
             if tunnels.items.len() < count || !tunnels.items.iter().all(settled) {
                 tokio::time::sleep(Duration::from_secs(1)).await;

@@ -75,7 +75,7 @@ async fn busiest(ns: &TestNamespace, side: &str) -> Result<Pod> {
 pub async fn restarted(side: &str, scale: Scale) -> Result<Outcome> {
     let outcome = under_load(PLAIN, scale, nothing, async |ns| {
         let old = site::names(ns, side).await?;
-        let deployment = format!("deployment/t-{side}");
+        let deployment = format!("deployment/{}", tunnel::child("t", side));
         let at = Moment::now();
         ns.kubectl(&["rollout", "restart", &deployment]).await?;
         site::whole(ns, &old).await?;
@@ -94,7 +94,7 @@ pub async fn both_restarted(scale: Scale) -> Result<Outcome> {
         let at = Moment::now();
         for side in ["exit", "entry"] {
             let old = site::names(ns, side).await?;
-            let deployment = format!("deployment/t-{side}");
+            let deployment = format!("deployment/{}", tunnel::child("t", side));
             ns.kubectl(&["rollout", "restart", &deployment]).await?;
             site::whole(ns, &old).await?;
         }
@@ -139,7 +139,7 @@ pub async fn sysctl_changed(scale: Scale) -> Result<Outcome> {
     no_open_failed(outcome?)
 }
 
-/// Changes the operator's gateway image, which causes roll-outs of both sides at the same time.
+/// Changes the gateway image of the class, which causes roll-outs of both sides at the same time.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
@@ -157,13 +157,15 @@ pub async fn image_changed(scale: Scale) -> Result<Outcome> {
         let changed = async {
             scale
                 .cluster
-                .set_value(&format!("image.gateway.tag={again:?}"))
+                .set_value(&format!(
+                    "class.images.gateway=\"muxtunnel/gateway:{again}\""
+                ))
                 .await?;
             site::whole(ns, &old).await?;
             Ok(at.over(""))
         };
         let changed = changed.await;
-        scale.cluster.set_value("image.gateway.tag=\"\"").await?;
+        scale.cluster.set_value("class.images.gateway=\"\"").await?;
         changed
     })
     .await;
@@ -175,13 +177,13 @@ pub async fn image_changed(scale: Scale) -> Result<Outcome> {
 /// # Errors
 /// As [`super::Fault::run`].
 pub async fn certificates_renewed(scale: Scale) -> Result<Outcome> {
-    let carrier = "security: {mode: MutualTls, entry: {secretName: t-in, peers: [t-out]}, exit: {secretName: t-out, peers: [t-in]}}";
+    let security = "Certificates, certificates: {entry: {secretRef: {name: t-in}}, exit: {secretRef: {name: t-out}}, entryNames: [t-in], exitNames: [t-out]}";
     let authority = Authority::new()?;
     let certify = async |ns: &TestNamespace| {
         authority.certify(ns, "t-in").await?;
         authority.certify(ns, "t-out").await
     };
-    let outcome = under_load(carrier, scale, certify, async |ns| {
+    let outcome = under_load(security, scale, certify, async |ns| {
         let at = Moment::now();
         let renewals = (scale.load_seconds / 10).saturating_sub(3);
         for _ in 0..renewals {
@@ -190,7 +192,7 @@ pub async fn certificates_renewed(scale: Scale) -> Result<Outcome> {
         }
         // New carriers use the newest certificates.
         let names = site::names(ns, "exit").await?;
-        ns.kubectl(&["rollout", "restart", "deployment/t-exit"])
+        ns.kubectl(&["rollout", "restart", "deployment/t-tunnel-exit"])
             .await?;
         site::whole(ns, &names).await?;
         Ok(at.over(format!("{renewals} renewals, then a roll-out of the exits")))

@@ -104,10 +104,8 @@ metadata: {{name: t}}
 spec:
   carrier: {{protocol: {protocol}}}
   network:
-    entryCIDRs: [{ENTRY}/32]
-    exitCIDRs: [{EXIT}/32]
-    entryAddresses: [{ENTRY}]
-    exitAddresses: [{EXIT}]
+    entry: {{cidrs: [{ENTRY}/32], addresses: [{ENTRY}]}}
+    exit: {{cidrs: [{EXIT}/32], addresses: [{EXIT}]}}
 "
     )
 }

@@ -92,25 +92,25 @@ impl Over {
 }
 
 /// The tunnel `t` from port 8080 to port 80 of the Service `web`, with two gateways on each side.
-/// `more` is additional YAML of the tunnel's spec. The gateways have the default time to drain.
-pub(super) fn tunnel_yaml(carrier: &str, more: &str) -> String {
+/// `security` is the security of the carriers, and `more` is additional YAML of the spec. The gateways have the default time to drain.
+pub(super) fn tunnel_yaml(security: &str, more: &str) -> String {
     let gateways =
         "entry: {replicas: 2, drainSeconds: 25}\n  exit: {replicas: 2, drainSeconds: 25}\n";
-    tunnel::to_web(carrier, &format!("{gateways}  {more}"))
+    tunnel::to_web(security, "", &format!("{gateways}  {more}"))
 }
 
 /// Carriers without encryption.
-pub(super) const PLAIN: &str = "security: {mode: None}";
+pub(super) const PLAIN: &str = "None";
 
 /// Prepares nothing. Most faults need no preparation.
 pub(super) async fn nothing(_: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-/// Prepares the namespace, creates a tunnel with `carrier`, and causes `fault` while a load runs
+/// Prepares the namespace, creates a tunnel with `security`, and causes `fault` while a load runs
 /// through the tunnel.
 pub(super) async fn under_load(
-    carrier: &str,
+    security: &str,
     scale: Scale,
     prepare: impl AsyncFnOnce(&TestNamespace) -> Result<()>,
     fault: impl AsyncFnOnce(&TestNamespace) -> Result<Over>,
@@ -122,7 +122,7 @@ pub(super) async fn under_load(
         async |ns| {
             prepare(ns).await?;
             pods::serve(ns, "web", Serve::Load).await?;
-            tunnel::up(ns, &tunnel_yaml(carrier, "")).await?;
+            tunnel::up(ns, &tunnel_yaml(security, "")).await?;
             pods::load(
                 ns,
                 "load",
@@ -235,8 +235,7 @@ pub(super) async fn whole(ns: &TestNamespace, but: &[String]) -> Result<()> {
         PODS_WITHIN,
         async || {
             for side in ["entry", "exit"] {
-                let selector =
-                    format!("app.kubernetes.io/instance=t,app.kubernetes.io/component={side}");
+                let selector = tunnel::selector::<MuxTunnel>("t", side);
                 let list = ListParams::default().labels(&selector);
                 // Ignores a failed request, because the API server may still be starting.
                 let Ok(pods) = ns.api::<Pod>().list(&list).await else {
@@ -254,8 +253,8 @@ pub(super) async fn whole(ns: &TestNamespace, but: &[String]) -> Result<()> {
 }
 
 /// Changes the tunnel's spec, and waits until the operator's status describes the change.
-pub(super) async fn taken_up(ns: &TestNamespace, carrier: &str) -> Result<()> {
-    let changed = tunnel_yaml(carrier, "timeouts: {idle: 1h}");
+pub(super) async fn taken_up(ns: &TestNamespace, security: &str) -> Result<()> {
+    let changed = tunnel_yaml(security, "timeouts: {idleSeconds: 3600}");
     let tunnel = wait::until("the API server accepts a change", PODS_WITHIN, async || {
         Ok(tunnel::apply(ns, &changed).await.ok())
     })

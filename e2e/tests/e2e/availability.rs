@@ -23,7 +23,7 @@ async fn of_two_gateways_one_at_a_time_can_be_evicted() -> Result<()> {
         let budgets = ns.api::<PodDisruptionBudget>();
         let what = "the budget counts two pods";
         let within = Duration::from_secs(180);
-        wait::for_object(&budgets, "t-exit", what, within, |budget| {
+        wait::for_object(&budgets, "t-tunnel-exit", what, within, |budget| {
             let status = budget.status.as_ref();
             status.is_some_and(|status| status.disruptions_allowed == 1)
         })
@@ -63,14 +63,14 @@ async fn an_autoscaler_has_the_number_of_gateways_from_when_it_is_asked_for_unti
         let scaled = |min: i32| {
             tunnel_to_web(&format!(
                 "entry: {{autoscaling: {{minReplicas: {min}, maxReplicas: 4}}, \
-                 template: {{resources: {{requests: {{cpu: 10m}}}}}}}}"
+                 template: {{spec: {{containers: [{{name: gateway, resources: {{requests: {{cpu: 10m}}}}}}]}}}}}}"
             ))
         };
         tunnel::up(ns, &tunnel_to_web("entry: {replicas: 2}")).await?;
         for (yaml, wanted) in [
-            (scaled(2), "2/2"),
-            (scaled(3), "3/3"),
-            (tunnel_to_web("entry: {replicas: 2}"), "2/2"),
+            (scaled(2), 2),
+            (scaled(3), 3),
+            (tunnel_to_web("entry: {replicas: 2}"), 2),
         ] {
             tunnel::apply(ns, &yaml).await?;
             tunnel::ready(ns, "t").await?;
@@ -79,7 +79,7 @@ async fn an_autoscaler_has_the_number_of_gateways_from_when_it_is_asked_for_unti
             wait::for_object(&ns.api::<MuxTunnel>(), "t", &what, within, |tunnel| {
                 let status = tunnel.status.as_ref();
                 let entry = status.and_then(|status| status.entry.as_ref());
-                entry.is_some_and(|entry| entry.ready == wanted)
+                entry.is_some_and(|entry| (entry.replicas, entry.ready_replicas) == (wanted, wanted))
             })
             .await?;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
-use muxtunnel_crds::{MuxTunnel, benchmark_condition};
+use muxtunnel_crds::{MuxTunnel, condition};
 use muxtunnel_e2e::{PodSecurity, benchmark, turn, wait, with_temp_ns};
 use serde_json::{Value, json};
 
@@ -20,24 +20,21 @@ apiVersion: muxtunnel.dev/v1alpha1
 kind: MuxBenchmark
 metadata: {name: small}
 spec:
-  tunnel: {carrier: {security: {mode: None}}}
+  tunnel: {security: {mode: None}}
   connections: [1, 2]
-  delays: [50ms, 0ms]
-  tunings: [Wan]
-  protocols: [Jmux, Native]
-  duration: 3s
-  warmUp: 1s
+  delayMilliseconds: [50, 0]
+  profiles: [WAN]
+  protocols: [JMUX, Native]
+  durationSeconds: 3
+  warmUpSeconds: 1
   rounds: 1
 ";
         let name = benchmark::create(ns, yaml).await?;
         let outcome = benchmark::end(ns, &name, Duration::from_secs(420)).await?;
         println!("{}", outcome.log);
-        assert!(benchmark::is_true(
-            &outcome.benchmark,
-            benchmark_condition::COMPLETE
-        ));
+        assert!(benchmark::is_true(&outcome.benchmark, condition::COMPLETE));
         let status = outcome.benchmark.status.as_ref().context("a status")?;
-        let cells = &status.summary.as_ref().context("a summary")?.cells;
+        let cells = status.cells.as_ref().context("cells")?;
         assert_eq!((cells.total, cells.ok), (12, 12));
 
         assert_eq!(outcome.cells().count(), 12);
@@ -102,14 +99,14 @@ apiVersion: muxtunnel.dev/v1alpha1
 kind: MuxBenchmark
 metadata: {name: routed}
 spec:
-  tunnel: {carrier: {security: {mode: None}}}
+  tunnel: {security: {mode: None}}
   connections: [1, 2]
-  delays: [50ms, 0ms]
-  tunings: [None]
+  delayMilliseconds: [50, 0]
+  profiles: [None]
   paths: [Direct, Network]
-  udp: {rate: 20Mbit}
-  duration: 3s
-  warmUp: 1s
+  udp: {bitsPerSecond: 20M}
+  durationSeconds: 3
+  warmUpSeconds: 1
   rounds: 1
 ";
         let name = benchmark::create(ns, yaml).await?;

@@ -72,7 +72,7 @@ async fn every_pod_of_chart_and_tunnel_is_admitted_at_the_level_restricted() -> 
             }
         }
         pods::serve(ns, "web", Serve::Echo).await?;
-        tunnel::up(ns, &tunnel_to_web("tuning: {profile: Wan}")).await?;
+        tunnel::up(ns, &tunnel_to_web("tuning: {profile: WAN}")).await?;
         for deployment in ns.api::<Deployment>().list(&ListParams::default()).await? {
             let name = deployment.name_any();
             let template = deployment.spec.context("a spec")?.template;
@@ -131,7 +131,7 @@ async fn helm_test_moves_a_mebibyte_through_a_tunnel_and_leaves_nothing() -> Res
     ensure!(printed.contains("Succeeded"), "{printed}");
     let left = [
         "get",
-        "muxtunnels,jobs",
+        "muxtunnels,muxexits,jobs",
         "--namespace",
         "muxtunnel-system",
         "-o",

@@ -32,7 +32,7 @@ async fn status_waits_for_a_tunnel_and_shows_what_is_in_force() -> Result<()> {
     let _turn = turn::beside().await?;
     with_temp_ns("cli-status", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
-        tunnel::apply(ns, &tunnel_to_web("tuning: {profile: Wan}")).await?;
+        tunnel::apply(ns, &tunnel_to_web("tuning: {profile: WAN}")).await?;
         let ran = muxtunnel(&[
             "status",
             "t",
@@ -46,14 +46,19 @@ async fn status_waits_for_a_tunnel_and_shows_what_is_in_force() -> Result<()> {
         ])
         .await?;
         ensure!(ran.status == 0, "{ran:?}");
-        let status = json(&ran)?;
+        let status = &json(&ran)?["object"];
         ensure!(status["current"] == true, "{status}");
-        for side in ["entry", "exit"] {
-            ensure!(status["gateways"][side]["readyReplicas"] == 1, "{status}");
+        for end in ["entry", "exit"] {
+            ensure!(status[end]["readyReplicas"] == 1, "{status}");
         }
-        ensure!(status["carriers"]["up"].as_i64() >= Some(1), "{status}");
         ensure!(
-            status["sysctls"]["net.ipv4.tcp_rmem"].is_string(),
+            status["carriers"]["connected"].as_i64() >= Some(1),
+            "{status}"
+        );
+        ensure!(
+            status["sysctls"].as_array().is_some_and(|sysctls| {
+                sysctls.iter().any(|one| one["name"] == "net.ipv4.tcp_rmem")
+            }),
             "{status}"
         );
         ensure!(
@@ -68,7 +73,7 @@ async fn status_waits_for_a_tunnel_and_shows_what_is_in_force() -> Result<()> {
             shown.out.lines().all(|line| line.chars().count() <= 100),
             "{shown:?}"
         );
-        ensure!(shown.out.contains("CarrierConnected"), "{shown:?}");
+        ensure!(shown.out.contains("Connected"), "{shown:?}");
         let list = muxtunnel(&["status", "-n", &ns.name]).await?;
         ensure!(
             list.out
@@ -93,7 +98,7 @@ async fn waiting_in_vain_and_findings_have_their_own_exit_statuses() -> Result<(
     with_temp_ns("cli-faults", PodSecurity::Restricted, async |ns| {
         // The Service `web` does not exist, and the Pod Security level of the namespace does not
         // admit WAN emulation.
-        tunnel::apply(ns, &tunnel_to_web("wan: {delay: 50ms}")).await?;
+        tunnel::apply(ns, &tunnel_to_web("wanEmulation: {delayMilliseconds: 50}")).await?;
         let waited =
             muxtunnel(&["status", "t", "-n", &ns.name, "--wait", "--timeout", "10s"]).await?;
         ensure!(

@@ -15,7 +15,7 @@ use crate::tunnel_to_web;
 /// expire by themselves.
 const KINDS: &str = "deployments,replicasets,statefulsets,daemonsets,jobs,pods,services,endpointslices,\
     configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets,\
-    muxtunnels,muxpeers,muxbenchmarks,muxgrants";
+    muxtunnels,muxexits,muxpeers,muxrendezvous,muxbenchmarks,muxgrants";
 
 async fn objects(ns: &TestNamespace) -> Result<BTreeSet<String>> {
     let names = tools::run(

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
-use kube::api::{LogParams, Patch, PatchParams, PostParams};
-use muxtunnel_crds::{MuxBenchmark, MuxPeer, MuxTunnel, tunnel_condition};
+use kube::api::{LogParams, PostParams};
+use muxtunnel_crds::{MuxExit, MuxPeer, MuxRendezvous, MuxTunnel, condition};
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, turn, wait, with_temp_ns};
 use serde::Deserialize;
@@ -28,7 +28,6 @@ pub(crate) fn example(file: &str) -> Result<String> {
 async fn the_tunnels_with_one_web_server_lead_to_it() -> Result<()> {
     let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
-        benchmarks_are_accepted(ns).await?;
         pods::scripts(ns).await?;
         tokio::try_join!(
             pods::serve(ns, "web", Serve::Hash),
@@ -75,8 +74,11 @@ async fn several_gateways(ns: &TestNamespace) -> Result<()> {
     let tunnel = tunnel::up(ns, &example("muxtunnel-ha.yaml")?).await?;
     let status = tunnel.status.context("a status")?;
     for (side, of) in [("entry", status.entry), ("exit", status.exit)] {
-        let ready = of.context("a side")?.ready;
-        ensure!(ready == "2/2", "{side}: {ready}");
+        let end = of.context("an end")?;
+        ensure!(
+            (end.replicas, end.ready_replicas) == (2, 2),
+            "{side}: {end:?}"
+        );
     }
     send(ns, "steady-client", "steady-entry", "1000000").await
 }
@@ -89,7 +91,7 @@ async fn own_certificates(ns: &TestNamespace) -> Result<()> {
 
 async fn reverse(ns: &TestNamespace) -> Result<()> {
     tunnel::up(ns, &example("muxtunnel-reverse.yaml")?).await?;
-    send(ns, "office-client", "office-exit-reverse", "1000000").await
+    send(ns, "office-client", "office-reverse", "1000000").await
 }
 
 async fn quic_and_http3(ns: &TestNamespace) -> Result<()> {
@@ -115,25 +117,27 @@ async fn chosen_transport(ns: &TestNamespace) -> Result<()> {
         let used = transports(ns, "anywhere").await?;
         let status = tunnels.get("anywhere").await?.status;
         let said = status.and_then(|status| status.carriers);
-        let is_said = said.is_some_and(|carriers| carriers.transports == used);
+        let is_said = said.is_some_and(|carriers| {
+            carriers.transports.into_iter().collect::<BTreeSet<_>>() == used
+        });
         Ok((is_said && !used.is_empty()).then_some(()))
     })
     .await
 }
 
-/// The transports of the carriers of a tunnel's entries, as the tunnel's status lists them.
-async fn transports(ns: &TestNamespace, name: &str) -> Result<String> {
+/// The transports of the carriers of a tunnel's entries.
+async fn transports(ns: &TestNamespace, name: &str) -> Result<BTreeSet<String>> {
     let mut transports = BTreeSet::new();
     for pod in tunnel::gateways(ns, name, "entry").await? {
         let status = tunnel::status(ns, &pod).await?;
         let carriers = status["carriers"].as_array().into_iter().flatten();
         transports.extend(carriers.filter_map(|one| Some(one["transport"].as_str()?.to_owned())));
     }
-    Ok(transports.into_iter().collect::<Vec<_>>().join(","))
+    Ok(transports)
 }
 
 async fn web_socket(ns: &TestNamespace) -> Result<()> {
-    let (entry, exit) = ("through-http-entry", "through-http-exit");
+    let (entry, exit) = ("through-http-entry", "through-http-tunnel-exit");
     let text = example("muxtunnel-websocket.yaml")?;
     tunnel::up(ns, &text).await?;
     send(ns, "by-keys", entry, "10000000").await?;
@@ -141,10 +145,14 @@ async fn web_socket(ns: &TestNamespace) -> Result<()> {
 
     keys::certificates(&[(ns, entry), (ns, exit)]).await?;
     let mut object: Value = serde_yaml::from_str(&text)?;
-    object["spec"]["carrier"]["security"] = json!({
-        "mode": "MutualTls",
-        "entry": {"secretName": entry, "peers": [exit]},
-        "exit": {"secretName": exit, "peers": [entry]},
+    object["spec"]["security"] = json!({
+        "mode": "Certificates",
+        "certificates": {
+            "entry": {"secretRef": {"name": entry}},
+            "exit": {"secretRef": {"name": exit}},
+            "entryNames": [entry],
+            "exitNames": [exit],
+        },
     });
     tunnel::up(ns, &object.to_string()).await?;
     send(ns, "by-certificates", entry, "10000000").await?;
@@ -164,7 +172,7 @@ async fn app_protocol(ns: &TestNamespace, service: &str) -> Result<Option<String
 async fn named_targets(ns: &TestNamespace) -> Result<()> {
     tunnel::apply(ns, &example("muxtunnel-dynamic.yaml")?).await?;
     let says = |tunnel: &MuxTunnel| {
-        let ready = tunnel::condition(tunnel, tunnel_condition::READY);
+        let ready = tunnel::condition(tunnel, condition::READY);
         ready.is_some_and(|ready| ready.message.contains("proxy-users"))
     };
     let tunnels = ns.api::<MuxTunnel>();
@@ -219,26 +227,6 @@ async fn named_targets(ns: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-async fn benchmarks_are_accepted(ns: &TestNamespace) -> Result<()> {
-    let files = [
-        "muxbenchmark-demo.yaml",
-        "muxbenchmark-full.yaml",
-        "muxbenchmark-network.yaml",
-    ];
-    for file in files {
-        let object: Value = serde_yaml::from_str(&example(file)?)?;
-        let name = object["metadata"]["name"].as_str().context("a name")?;
-        // This test only checks that the API server accepts the benchmark. `make demo` runs the
-        // benchmark.
-        let how = PatchParams::apply("muxtunnel-e2e").dry_run();
-        ns.api::<MuxBenchmark>()
-            .patch(name, &how, &Patch::Apply(&object))
-            .await
-            .with_context(|| file.to_owned())?;
-    }
-    Ok(())
-}
-
 #[tokio::test]
 async fn the_tunnel_over_an_emulated_wan_leads_to_the_service() -> Result<()> {
     let _turn = turn::beside().await?;
@@ -283,8 +271,11 @@ fn moved(text: &str, to: &BTreeMap<&str, &TestNamespace>) -> Result<Vec<Value>> 
             .context("a namespace")?;
         let place = to[place].name.clone();
         object["metadata"]["namespace"] = place.into();
-        if let Some(address) = object.pointer_mut("/spec/carrier/rendezvous/address") {
-            *address = format!("meet-rendezvous.{}.svc:64000", to["meet"].name).into();
+        let host = format!("meet-rendezvous.{}.svc", to["meet"].name);
+        for at in ["/spec/rendezvous/0/host", "/spec/connect/0/rendezvous/host"] {
+            if let Some(found) = object.pointer_mut(at) {
+                *found = host.clone().into();
+            }
         }
         objects.push(object);
     }
@@ -312,15 +303,6 @@ async fn an_entry_and_an_exit_in_other_namespaces_meet_at_a_rendezvous() -> Resu
 }
 
 async fn meet_in(meet: &TestNamespace, far: &TestNamespace, near: &TestNamespace) -> Result<()> {
-    let (exit, entry) = (
-        "0123456789abcdef0123456789abcdef",
-        "fedcba9876543210fedcba9876543210",
-    );
-    let names = format!("# of the test\nweb {exit} {entry}\n");
-    keys::secret(meet, "meet-names", &[("names", names)]).await?;
-    for (ns, secret) in [(far, exit), (near, entry)] {
-        keys::secret(ns, "web-meeting", &[("secret", secret)]).await?;
-    }
     pods::serve(far, "web", Serve::Hash).await?;
     let places = BTreeMap::from([("meet", meet), ("far", far), ("near", near)]);
     let text = example("muxtunnel-rendezvous.yaml")?;
@@ -328,16 +310,25 @@ async fn meet_in(meet: &TestNamespace, far: &TestNamespace, near: &TestNamespace
     let [rendezvous, exit, peer, entry] = &objects[..] else {
         bail!("expected four objects, found {}", objects.len());
     };
+    let (mut rendezvous, mut exit) = (rendezvous.clone(), exit.clone());
     let (mut peer, mut entry) = (peer.clone(), entry.clone());
-    tunnel::apply(meet, &rendezvous.to_string()).await?;
-    tunnel::apply(far, &exit.to_string()).await?;
-    entry["spec"]["carrier"]["publicKeys"] = json!([keys::public_key(far, "far").await?]);
+    // The keys of the example belong to nobody. Each object gets the keys of the others.
+    tunnel::apply_of::<MuxRendezvous>(meet, &rendezvous.to_string()).await?;
+    let key = json!([keys::public_key::<MuxRendezvous>(meet, "meet").await?]);
+    exit["spec"]["rendezvous"][0]["publicKeys"] = key.clone();
+    entry["spec"]["connect"][0]["rendezvous"]["publicKeys"] = key;
+    tunnel::apply_of::<MuxExit>(far, &exit.to_string()).await?;
+    let key = json!([keys::public_key::<MuxExit>(far, "far").await?]);
+    rendezvous["spec"]["members"][0]["publicKeys"] = key.clone();
+    entry["spec"]["connect"][0]["publicKeys"] = key;
     tunnel::apply(near, &entry.to_string()).await?;
-    peer["spec"]["publicKeys"] = json!([keys::public_key(near, "near").await?]);
+    let key = json!([keys::public_key::<MuxTunnel>(near, "near").await?]);
+    rendezvous["spec"]["members"][1]["publicKeys"] = key.clone();
+    peer["spec"]["publicKeys"] = key;
     admit(far, peer).await?;
-    for place in ["meet", "far", "near"] {
-        tunnel::ready(places[place], place).await?;
-    }
+    tunnel::up_of::<MuxRendezvous>(meet, &rendezvous.to_string()).await?;
+    tunnel::ready_of::<MuxExit>(far, "far").await?;
+    tunnel::ready(near, "near").await?;
     let send = ["send-hashed.sh", "near-entry", "8080", "10000000"];
     pods::run(near, "client", &send, Duration::from_secs(180)).await?;
     Ok(())
@@ -362,13 +353,13 @@ async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redir
         let (mut peer, mut config, mut pod) = (peer.clone(), config.clone(), pod.clone());
         let (public, private) = pods::keygen(ns, "keygen").await?;
         keys::secret(ns, "app-entry", &[("entry.key", private)]).await?;
-        tunnel::apply(ns, &exit.to_string()).await?;
+        tunnel::apply_of::<MuxExit>(ns, &exit.to_string()).await?;
         peer["spec"]["publicKeys"] = json!([public]);
         admit(ns, peer).await?;
-        tunnel::ready(ns, "far").await?;
+        tunnel::ready_of::<MuxExit>(ns, "far").await?;
         let text = config["data"]["config.yaml"].as_str().context("a file")?;
         let mut file: Value = serde_yaml::from_str(text)?;
-        file["security"]["peers"] = json!([keys::public_key(ns, "far").await?]);
+        file["connect"][0]["publicKeys"] = json!([keys::public_key::<MuxExit>(ns, "far").await?]);
         config["data"]["config.yaml"] = file.to_string().into();
         let config: ConfigMap = serde_json::from_value(config)?;
         ns.api().create(&PostParams::default(), &config).await?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::PostParams;
+use muxtunnel_crds::MuxExit;
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tunnel, turn, wait, with_temp_ns_in};
 use serde_json::json;
@@ -17,12 +18,11 @@ const ARRIVES: Duration = Duration::from_secs(180);
 
 const EXIT: &str = "
 apiVersion: muxtunnel.dev/v1alpha1
-kind: MuxTunnel
+kind: MuxExit
 metadata: {name: far}
 spec:
-  side: Exit
-  policy: {allow: [{host: web-ipv4, port: 80}, {host: web-ipv6, port: 80}]}
-  carrier: {security: {mode: None}}
+  allow: [{host: web-ipv4, port: 80}, {host: web-ipv6, port: 80}]
+  security: {mode: None}
 ";
 
 /// The YAML of an entry that dials `address`.
@@ -33,15 +33,15 @@ apiVersion: muxtunnel.dev/v1alpha1
 kind: MuxTunnel
 metadata: {{name: near}}
 spec:
-  side: Entry
+  connect: [{{name: far, host: '{address}', port: 443}}]
   forwards:
   - name: to-ipv4
-    listen: {{port: 8004}}
-    target: {{address: {{host: web-ipv4, port: 80}}}}
+    port: 8004
+    targets: [{{host: web-ipv4, port: 80}}]
   - name: to-ipv6
-    listen: {{port: 8006}}
-    target: {{address: {{host: web-ipv6, port: 80}}}}
-  carrier: {{address: '{address}', security: {{mode: None}}}}
+    port: 8006
+    targets: [{{host: web-ipv6, port: 80}}]
+  security: {{mode: None}}
 "
     )
 }
@@ -83,12 +83,12 @@ async fn clients_carriers_and_targets_may_each_be_of_either_family() -> Result<(
         for family in ["IPv4", "IPv6"] {
             serve_by(ns, family).await?;
         }
-        tunnel::apply(ns, EXIT).await?;
+        tunnel::apply_of::<MuxExit>(ns, EXIT).await?;
         let (_, exit) = wait::until("the exit's addresses", SERVICE, async || {
             Ok(addresses(ns, "far-exit").await.ok())
         })
         .await?;
-        tunnel::up(ns, &entry(&format!("[{exit}]:64000"))).await?;
+        tunnel::up(ns, &entry(&exit)).await?;
         let (four, six) = addresses(ns, "near-entry").await?;
         for (client, address, port) in [
             ("four-to-four", &four, "8004"),

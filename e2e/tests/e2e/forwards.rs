@@ -35,8 +35,8 @@ async fn a_new_forward_takes_effect_within_120_s_and_open_streams_live_on() -> R
         pods::printed(ns, "client", "held stream is open", Duration::from_secs(180)).await?;
 
         let two = tunnel_to_web("").replace(
-            "  carrier:",
-            "  - name: second\n    listen: {port: 9090, protocol: Tcp}\n    target: {service: {name: web, port: http}}\n  carrier:",
+            "  security:",
+            "  - name: second\n    port: 9090\n    targets: [{serviceRef: {name: web}, port: 80}]\n  security:",
         );
         tunnel::apply(ns, &two).await?;
         let printed = pods::end(ns, "client", Duration::from_secs(150)).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use kube::api::DeleteParams;
-use muxtunnel_crds::{MuxGrant, MuxTunnel, tunnel_condition};
+use muxtunnel_crds::{MuxGrant, MuxTunnel, condition};
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, turn, wait, with_temp_ns};
 use serde_json::{Value, json};
@@ -16,8 +16,8 @@ const TAKEN_OVER: &str = "150";
 /// A MuxTunnel `t` whose port 8080 forwards to the Service `name` of `namespace`.
 fn tunnel_to(namespace: &str, name: &str) -> String {
     crate::tunnel_to_web("").replace(
-        "{name: web, port: 80}",
-        &format!("{{name: {name}, namespace: {namespace}, port: http}}"),
+        "serviceRef: {name: web}",
+        &format!("serviceRef: {{name: {name}, namespace: {namespace}}}"),
     )
 }
 
@@ -59,7 +59,7 @@ async fn apply(namespace: Option<&str>, object: &Value) -> Result<()> {
 /// message.
 async fn refused(ns: &TestNamespace) -> Result<String> {
     let says_so = |tunnel: &MuxTunnel| {
-        tunnel::condition(tunnel, tunnel_condition::READY).is_some_and(|ready| {
+        tunnel::condition(tunnel, condition::ACCEPTED).is_some_and(|ready| {
             // The condition describes the current spec.
             ready.reason == "TargetNotPermitted"
                 && ready.observed_generation == tunnel.metadata.generation
@@ -74,7 +74,7 @@ async fn refused(ns: &TestNamespace) -> Result<String> {
         says_so,
     )
     .await?;
-    let ready = tunnel::condition(&tunnel, tunnel_condition::READY);
+    let ready = tunnel::condition(&tunnel, condition::ACCEPTED);
     Ok(ready.map(|ready| ready.message.clone()).unwrap_or_default())
 }
 
@@ -137,11 +137,8 @@ async fn without_a_grant_the_same_is_said_of_a_service_that_there_is_and_of_one_
             ensure!(said[0] == said[1], "{said:?}");
             // The DNS name of the Service needs the same permission.
             let by_name = crate::tunnel_to_web("").replace(
-                "service: {name: web, port: 80}",
-                &format!(
-                    "address: {{host: web.{}.svc.cluster.local, port: 80}}",
-                    shop.name
-                ),
+                "serviceRef: {name: web}",
+                &format!("host: web.{}.svc.cluster.local", shop.name),
             );
             tunnel::apply(office, &by_name).await?;
             ensure!(said_of("web").await? == said[0]);
@@ -210,7 +207,7 @@ async fn with_reference_grants(office: &TestNamespace, shop: &TestNamespace) -> 
     // The operator checks once a minute whether ReferenceGrants exist. Then the gateways receive
     // the forward.
     let tunnels = office.api::<MuxTunnel>();
-    let is_ready = |tunnel: &MuxTunnel| tunnel::is_true(tunnel, tunnel_condition::READY);
+    let is_ready = |tunnel: &MuxTunnel| tunnel::is_true(tunnel, condition::READY);
     wait::for_object(
         &tunnels,
         "t",

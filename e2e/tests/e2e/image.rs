@@ -88,8 +88,8 @@ async fn the_images_muxgate_starts_no_program_of_its_configuration() -> Result<(
         ];
         start(ns, "flags", &flags).await?;
         let config = "role: Entry\nsecurity: {mode: None}\n\
-                      connectCommand: [/usr/local/bin/muxgate, --version]\n\
-                      forwards: [{name: web, listen: '0.0.0.0:8080', target: {host: web, port: 80}}]\n";
+                      connect: [{name: far, command: [/usr/local/bin/muxgate, --version]}]\n\
+                      forwards: [{name: web, listen: '0.0.0.0:8080', targets: [{host: web, port: 80}]}]\n";
         let map = json!({"metadata": {"name": "config"}, "data": {"config.yaml": config}});
         let map: k8s_openapi::api::core::v1::ConfigMap = serde_json::from_value(map)?;
         ns.api().create(&kube::api::PostParams::default(), &map).await?;
@@ -108,7 +108,7 @@ async fn the_images_muxgate_starts_no_program_of_its_configuration() -> Result<(
         pods::create(ns, pod).await?;
         for name in ["flags", "file"] {
             let (status, reason, log) = ended(ns, name).await?;
-            let sentence = "connectCommand: this build of muxgate starts no programs";
+            let sentence = "connect[0].command: this build of muxgate starts no programs";
             ensure!(
                 status != 0 && log.contains(sentence),
                 "{name}: {status}, {reason}, {log}"

@@ -14,6 +14,7 @@ mod certificates;
 mod chart;
 mod cli;
 mod deletion;
+mod diff;
 mod examples;
 mod families;
 mod faults;
@@ -23,6 +24,7 @@ mod image;
 mod network;
 mod peers;
 mod quickstart;
+mod remote;
 mod restart;
 mod rights;
 mod ssh;
@@ -31,6 +33,7 @@ mod tuning;
 mod uninstall;
 mod upgrade;
 mod user_roles;
+mod users;
 mod wan;
 
 /// Plausible round-trip times in milliseconds with an emulated one-way delay of 50 ms. The minimum
@@ -41,5 +44,5 @@ const EMULATED_RTT_MS: std::ops::Range<f64> = 99.5..190.0;
 /// A MuxTunnel `t` whose port 8080 forwards to port 80 of the Service `web`. `more` is additional
 /// YAML of the spec.
 fn tunnel_to_web(more: &str) -> String {
-    muxtunnel_e2e::tunnel::to_web("security: {mode: None}", more)
+    muxtunnel_e2e::tunnel::to_web("None", "", more)
 }

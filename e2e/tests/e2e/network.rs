@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::DeleteParams;
-use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use kube::api::{DeleteParams, PostParams};
+use muxtunnel_crds::{MuxExit, MuxPeer, MuxTunnel, condition};
+use muxtunnel_e2e::tunnel::Object;
 use muxtunnel_e2e::{
     PodSecurity, TestNamespace, debug, keys, pods, tunnel, turn, wait, with_temp_ns,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::examples::example;
 
@@ -21,55 +22,58 @@ const ENTRIES: [(&str, &str); 2] = [("a", "10.72.0.1"), ("b", "10.72.0.2")];
 const ALL_OK: &str = "tcp ok\nudp ok\nicmp ok\n";
 
 /// The YAML of an exit for both entries, which forwards packets to `server`. The exit names itself
-/// as the DNS server. `exitCIDRs` must not contain the DNS server of an entry's pod: the entry
+/// as the DNS server. `network.cidrs` must not contain the DNS server of an entry's pod: the entry
 /// could then not resolve the name of its exit.
 fn hub(server: &str) -> String {
     format!(
         "
 apiVersion: muxtunnel.dev/v1alpha1
-kind: MuxTunnel
+kind: MuxExit
 metadata: {{name: hub}}
 spec:
-  side: Exit
-  carrier: {{security: {{mode: MutualTls, exit: {{secretName: hub-exit, peers: [a-entry, b-entry]}}}}}}
   network:
-    entryCIDRs: [10.72.0.0/24]
-    exitCIDRs: [{HUB}/32, {server}/32]
-    exitAddresses: [{HUB}]
-    exitForwarding: SNAT
-    pool: [10.72.0.0/24]
+    cidrs: [{HUB}/32, {server}/32]
+    addresses: [{HUB}]
+    forwarding: SNAT
+    peerCIDRs: [10.72.0.0/24]
+    addressPools: [10.72.0.0/24]
     dns: {{servers: [{HUB}]}}
-    peers:
-    - {{identity: a-entry, CIDRs: [10.72.0.1/32]}}
-    - {{identity: b-entry, CIDRs: [10.72.0.2/32]}}
 "
     )
 }
 
+/// The MuxPeer of an entry, which owns the network of one address.
+async fn admit(ns: &TestNamespace, (name, address): (&str, &str)) -> Result<()> {
+    let key = keys::public_key::<MuxTunnel>(ns, name).await?;
+    let peer = json!({
+        "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxPeer", "metadata": {"name": name},
+        "spec": {"exitRef": {"name": "hub"}, "publicKeys": [key], "networkCIDRs": [format!("{address}/32")]},
+    });
+    let peer: MuxPeer = serde_json::from_value(peer)?;
+    ns.api().create(&PostParams::default(), &peer).await?;
+    Ok(())
+}
+
 /// The YAML of a hostile entry, which claims the address of another entry as a network of the
 /// exit's side.
-fn entry((name, address): (&str, &str), other: &str, server: &str) -> String {
+fn entry((name, address): (&str, &str), other: &str, (server, key): (&str, &str)) -> String {
     format!(
         "
 apiVersion: muxtunnel.dev/v1alpha1
 kind: MuxTunnel
 metadata: {{name: {name}}}
 spec:
-  side: Entry
-  carrier:
-    address: hub-exit:64000
-    security: {{mode: MutualTls, entry: {{secretName: {name}-entry, peers: [hub-exit]}}}}
+  connect: [{{name: hub, host: hub-exit, port: 443, publicKeys: [{key}]}}]
   network:
-    entryCIDRs: [{address}/32]
-    exitCIDRs: [{HUB}/32, {server}/32, {other}/32]
-    entryAddresses: [{address}]
+    entry: {{cidrs: [{address}/32], addresses: [{address}]}}
+    exit: {{cidrs: [{HUB}/32, {server}/32, {other}/32]}}
 "
     )
 }
 
 /// The only gateway of an end.
-async fn gateway(ns: &TestNamespace, name: &str, side: &str) -> Result<Pod> {
-    let mut pods = tunnel::gateways(ns, name, side).await?;
+async fn gateway<K: Object>(ns: &TestNamespace, name: &str, end: &str) -> Result<Pod> {
+    let mut pods = tunnel::gateways_of::<K>(ns, name, end).await?;
     pods.pop().context("a gateway")
 }
 
@@ -105,7 +109,6 @@ async fn interfaces(ns: &TestNamespace) -> Result<Vec<String>> {
 async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Result<()> {
     let _turn = turn::beside().await?;
     with_temp_ns("network", PodSecurity::Privileged, async |ns| {
-        keys::certificates(&[(ns, "hub-exit"), (ns, "a-entry"), (ns, "b-entry")]).await?;
         pods::start(ns, "server", &["packets.pl", "serve", "0.0.0.0"]).await?;
         pods::printed(ns, "server", "serving", WITHIN).await?;
         // The test waits for the address, because the kubelet publishes it after the container has
@@ -115,30 +118,33 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
             Ok(server.status.and_then(|status| status.pod_ip))
         })
         .await?;
-        tunnel::apply(ns, &hub(&server)).await?;
+        tunnel::apply_of::<MuxExit>(ns, &hub(&server)).await?;
+        let key = keys::public_key::<MuxExit>(ns, "hub").await?;
         for (index, of) in ENTRIES.into_iter().enumerate() {
             let (_, other) = ENTRIES[1 - index];
-            let up = tunnel::up(ns, &entry(of, other, &server)).await?;
+            tunnel::apply(ns, &entry(of, other, (&server, &key))).await?;
+            admit(ns, of).await?;
+            let up = tunnel::ready(ns, of.0).await?;
             let what = "the status has the assigned address and DNS server";
             wait::for_object(&ns.api(), &up.name_any(), what, WITHIN, |up: &MuxTunnel| {
-                let packets = up
+                let network = up
                     .status
                     .as_ref()
-                    .and_then(|status| status.packets.as_ref());
-                packets.is_some_and(|packets| {
-                    (&packets.addresses, &packets.dns_servers)
+                    .and_then(|status| status.network.as_ref());
+                network.is_some_and(|network| {
+                    (&network.addresses, &network.dns_servers)
                         == (&vec![of.1.to_owned()], &vec![HUB.to_owned()])
                 })
             })
             .await?;
         }
-        let up = tunnel::ready(ns, "hub").await?;
-        ensure!(tunnel::is_true(&up, tunnel_condition::NETWORK_READY));
+        let up = tunnel::ready_of::<MuxExit>(ns, "hub").await?;
+        ensure!(tunnel::is_true(&up, condition::NETWORK_READY));
 
-        let exit = gateway(ns, "hub", "exit").await?;
+        let exit = gateway::<MuxExit>(ns, "hub", "exit").await?;
         serve(ns, &exit, HUB).await?;
         for (name, address) in ENTRIES {
-            let entry = gateway(ns, name, "entry").await?;
+            let entry = gateway::<MuxTunnel>(ns, name, "entry").await?;
             for target in [HUB, &server] {
                 let printed = tunnel::packets(ns, &entry, &["reach", target]).await?;
                 ensure!(printed == ALL_OK, "{name} to {target}: {printed}");
@@ -149,8 +155,8 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
         }
 
         let [a, b] = [
-            gateway(ns, "a", "entry").await?,
-            gateway(ns, "b", "entry").await?,
+            gateway::<MuxTunnel>(ns, "a", "entry").await?,
+            gateway::<MuxTunnel>(ns, "b", "entry").await?,
         ];
         let before = drops(ns, &exit).await?;
         for (entry, (_, other)) in [(&a, ENTRIES[1]), (&b, ENTRIES[0])] {
@@ -210,11 +216,11 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
                 "{shown:?}"
             );
         }
-        for name in ["a", "b", "hub"] {
-            ns.api::<MuxTunnel>()
-                .delete(name, &DeleteParams::foreground())
-                .await?;
+        let foreground = DeleteParams::foreground();
+        for name in ["a", "b"] {
+            ns.api::<MuxTunnel>().delete(name, &foreground).await?;
         }
+        ns.api::<MuxExit>().delete("hub", &foreground).await?;
         wait::until("no interface is left", WITHIN, async || {
             Ok(interfaces(ns).await?.is_empty().then_some(()))
         })
@@ -228,9 +234,9 @@ async fn the_example_of_a_network_carries_packets_in_both_directions() -> Result
     let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Privileged, async |ns| {
         let up = tunnel::up(ns, &example("muxtunnel-network.yaml")?).await?;
-        ensure!(tunnel::is_true(&up, tunnel_condition::NETWORK_READY));
-        let entry = gateway(ns, "routed", "entry").await?;
-        let exit = gateway(ns, "routed", "exit").await?;
+        ensure!(tunnel::is_true(&up, condition::NETWORK_READY));
+        let entry = gateway::<MuxTunnel>(ns, "routed", "entry").await?;
+        let exit = gateway::<MuxTunnel>(ns, "routed", "exit").await?;
         for (from, to, address) in [(&entry, &exit, "10.72.0.2"), (&exit, &entry, "10.72.0.1")] {
             serve(ns, to, address).await?;
             let printed = tunnel::packets(ns, from, &["reach", address]).await?;

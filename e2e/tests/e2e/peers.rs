@@ -2,14 +2,19 @@
 //! are in the first cluster. Each entry has its own MuxPeer. The objects are those of the examples
 //! `docs/examples/muxtunnel-two-clusters-*.yaml`. The last test has both sides in one object.
 
+mod away;
+mod restore;
+mod stolen;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use muxtunnel_crds::{MuxPeer, MuxTunnel, peer_condition, tunnel_condition};
+use muxtunnel_crds::{MuxExit, MuxPeer, MuxTunnel, condition};
 use muxtunnel_e2e::pods::{self, Serve};
+use muxtunnel_e2e::tunnel::Object;
 use muxtunnel_e2e::{
     Cluster, PodSecurity, TestNamespace, keys, operator, tunnel, turn, wait, with_temp_ns,
     with_temp_ns_in_both,
@@ -30,8 +35,6 @@ const SHORT_OPEN_MAX: u64 = 5;
 const LOAD_MOST_SECONDS: u32 = 1800;
 /// Time-out for a load to end after SIGTERM.
 const LOAD_ENDS: Duration = Duration::from_secs(180);
-/// Duration of the traffic without operators.
-const AWAY: Duration = Duration::from_secs(10);
 
 fn object(file: &str) -> Result<Value> {
     Ok(serde_yaml::from_str(&example(file)?)?)
@@ -40,32 +43,34 @@ fn object(file: &str) -> Result<Value> {
 /// The exit `far`, which is behind a node port and dials port 80 of `web` in its namespace.
 pub(crate) async fn behind_a_node_port() -> Result<Value> {
     let mut exit = object("muxtunnel-two-clusters-exit.yaml")?;
-    exit["spec"]["exit"]["service"]["type"] = "NodePort".into();
-    exit["spec"]["carrier"]["address"] = Cluster::Second.node().await?.address.into();
+    exit["spec"]["service"]["type"] = "NodePort".into();
     Ok(exit)
 }
 
-/// The address of `far` for entries.
-pub(crate) async fn address(far: &TestNamespace) -> Result<String> {
-    let what = "the exit's status has its address";
-    let up = wait::for_object(&far.api(), "far", what, WITHIN, |exit: &MuxTunnel| {
-        let status = exit.status.as_ref();
-        let exit = status.and_then(|status| status.exit.as_ref());
-        exit.is_some_and(|exit| exit.address.is_some())
+/// The host and the port of `far` for entries: the node of its cluster, and its node port.
+pub(crate) async fn endpoint(far: &TestNamespace) -> Result<(String, u16)> {
+    let what = "the exit's Service has a node port";
+    let services = far.api::<Service>();
+    let port = wait::until(what, WITHIN, async || {
+        let service = services.get_opt("far-exit").await?;
+        let ports = service.and_then(|service| service.spec?.ports);
+        let port = ports.and_then(|ports| ports.first()?.node_port);
+        Ok(port.and_then(|port| u16::try_from(port).ok()))
     })
     .await?;
-    let exit = up.status.and_then(|status| status.exit);
-    exit.and_then(|exit| exit.address).context("an address")
+    Ok((Cluster::Second.node().await?.address, port))
 }
 
-/// An entry of the exit at `address` with these keys, which forwards its clients to `web`.
-pub(crate) fn entry(name: &str, address: &str, keys: &[String]) -> Result<Value> {
+/// An entry of the exit at `endpoint` with these keys, which forwards its clients to `web`.
+pub(crate) fn entry(name: &str, endpoint: &(String, u16), keys: &[String]) -> Result<Value> {
     let mut entry = object("muxtunnel-two-clusters-entry.yaml")?;
     entry["metadata"]["name"] = name.into();
-    entry["spec"]["carrier"] = match keys {
-        [] => json!({"address": address}),
-        keys => json!({"address": address, "publicKeys": keys}),
-    };
+    let (host, port) = endpoint;
+    let connect = &mut entry["spec"]["connect"][0];
+    *connect = json!({"name": "far", "host": host, "port": port});
+    if !keys.is_empty() {
+        connect["publicKeys"] = json!(keys);
+    }
     Ok(entry)
 }
 
@@ -77,7 +82,7 @@ async fn admit(far: &TestNamespace, name: &str, keys: &[String]) -> Result<()> {
     let how = PatchParams::apply("muxtunnel-e2e").force();
     let peers = far.api::<MuxPeer>();
     peers.patch(name, &how, &Patch::Apply(&peer)).await?;
-    holds(far, name, peer_condition::READY).await
+    holds(far, name, condition::READY).await
 }
 
 /// Waits until a condition of a MuxPeer is true for its current spec.
@@ -94,23 +99,23 @@ async fn holds(far: &TestNamespace, name: &str, type_: &str) -> Result<()> {
     Ok(())
 }
 
-/// Changes the generations of a tunnel's keys. Returns its public keys, newest first, when all
+/// Changes the generations of an object's keys. Returns its public keys, newest first, when all
 /// gateways have them.
-async fn generations(
+async fn generations<K: Object>(
     ns: &TestNamespace,
-    tunnel: &mut Value,
+    object: &mut Value,
     generations: &[i32],
 ) -> Result<Vec<String>> {
-    tunnel["spec"]["key"] = json!({"generations": generations});
-    let up = tunnel::up(ns, &tunnel.to_string()).await?;
-    let keys = up.status.context("a status")?.public_keys;
+    object["spec"]["key"] = json!({"generations": generations});
+    let up: K = tunnel::up_of(ns, &object.to_string()).await?;
+    let keys = keys::public_keys(&up);
     ensure!(keys.len() == generations.len(), "{generations:?}: {keys:?}");
     Ok(keys)
 }
 
 /// Changes the keys that an entry accepts. Waits until its gateways have them.
 async fn accept(near: &TestNamespace, entry: &mut Value, keys: &[String]) -> Result<()> {
-    entry["spec"]["carrier"]["publicKeys"] = json!(keys);
+    entry["spec"]["connect"][0]["publicKeys"] = json!(keys);
     tunnel::up(near, &entry.to_string()).await?;
     Ok(())
 }
@@ -148,21 +153,24 @@ async fn works(near: &TestNamespace, client: &str, entry: &str) -> Result<()> {
 }
 
 /// The only gateway of an end.
-async fn gateway(ns: &TestNamespace, name: &str, side: &str) -> Result<Pod> {
-    let mut pods = tunnel::gateways(ns, name, side).await?;
+async fn gateway<K: Object>(ns: &TestNamespace, name: &str, end: &str) -> Result<Pod> {
+    let mut pods = tunnel::gateways_of::<K>(ns, name, end).await?;
     pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
     pods.pop().context("a gateway")
 }
 
 /// Scales a Deployment of gateways, and waits until all former pods are gone, or until the new pods
 /// exist.
-async fn scale(ns: &TestNamespace, (name, side): (&str, &str), replicas: usize) -> Result<()> {
+async fn scale(
+    ns: &TestNamespace,
+    (deployment, selector): (&str, &str),
+    replicas: usize,
+) -> Result<()> {
     let (deployment, count) = (
-        format!("deployment/{name}-{side}"),
+        format!("deployment/{deployment}"),
         format!("--replicas={replicas}"),
     );
     ns.kubectl(&["scale", &deployment, &count]).await?;
-    let selector = format!("app.kubernetes.io/instance={name},app.kubernetes.io/component={side}");
     let pods = ns.api::<Pod>();
     let what = format!("{deployment} has {replicas} pods");
     wait::until(&what, WITHIN, async || {
@@ -177,7 +185,7 @@ struct Site<'a> {
     near: &'a TestNamespace,
     far: &'a TestNamespace,
     exit: Value,
-    address: String,
+    endpoint: (String, u16),
     keys: Vec<String>,
 }
 
@@ -185,21 +193,21 @@ impl<'a> Site<'a> {
     async fn up(near: &'a TestNamespace, far: &'a TestNamespace) -> Result<Self> {
         pods::serve(far, "web", Serve::Load).await?;
         let exit = behind_a_node_port().await?;
-        tunnel::apply(far, &exit.to_string()).await?;
+        tunnel::apply_of::<MuxExit>(far, &exit.to_string()).await?;
         Ok(Self {
             near,
             far,
             exit,
-            address: address(far).await?,
-            keys: vec![keys::public_key(far, "far").await?],
+            endpoint: endpoint(far).await?,
+            keys: vec![keys::public_key::<MuxExit>(far, "far").await?],
         })
     }
 
     /// Creates an entry, which has no MuxPeer yet. Returns the object and its public key.
     async fn entry(&self, name: &str) -> Result<(Value, String)> {
-        let entry = entry(name, &self.address, &self.keys)?;
+        let entry = entry(name, &self.endpoint, &self.keys)?;
         tunnel::apply(self.near, &entry.to_string()).await?;
-        Ok((entry, keys::public_key(self.near, name).await?))
+        Ok((entry, keys::public_key::<MuxTunnel>(self.near, name).await?))
     }
 }
 
@@ -218,7 +226,7 @@ async fn each_entry_needs_its_own_peer_and_keys_are_replaced_under_load() -> Res
         admit(far, "other", &[other_key]).await?;
         for name in ["near", "other"] {
             tunnel::ready(near, name).await?;
-            holds(far, name, peer_condition::CONNECTED).await?;
+            holds(far, name, condition::CONNECTED).await?;
         }
         a_deleted_peer_ends_alone(&site, &key)
             .await
@@ -237,7 +245,7 @@ async fn each_entry_needs_its_own_peer_and_keys_are_replaced_under_load() -> Res
 async fn is_refused(site: &Site<'_>, name: &str, key: &str) -> Result<()> {
     let what = "the condition has the refusal of the key";
     wait::for_object(&site.near.api(), name, what, WITHIN, |entry: &MuxTunnel| {
-        let carrier = tunnel::condition(entry, tunnel_condition::CARRIER_CONNECTED);
+        let carrier = tunnel::condition(entry, condition::CONNECTED);
         carrier.is_some_and(|carrier| {
             let message = &carrier.message;
             carrier.status == "False" && message.contains("MT0235") && message.contains(key)
@@ -257,8 +265,8 @@ async fn a_deleted_peer_ends_alone(site: &Site<'_>, key: &[String]) -> Result<()
     let (near, far) = (site.near, site.far);
     load(near, "near-load", "near", 5, STREAMS).await?;
     load(near, "other-load", "other", 10, OTHER_STREAMS).await?;
-    let entry = gateway(near, "near", "entry").await?;
-    let exit = gateway(far, "far", "exit").await?;
+    let entry = gateway::<MuxTunnel>(near, "near", "entry").await?;
+    let exit = gateway::<MuxExit>(far, "far", "exit").await?;
     let open = async || {
         let status = tunnel::status(far, &exit).await?;
         status["streams"]["open"].as_u64().context("streams.open")
@@ -300,17 +308,17 @@ async fn keys_are_replaced(
 ) -> Result<()> {
     let (near, far) = (site.near, site.far);
     load(near, "load", "near", 20, 0).await?;
-    let both = generations(near, near_entry, &[1, 2]).await?;
+    let both = generations::<MuxTunnel>(near, near_entry, &[1, 2]).await?;
     admit(far, "near", &both).await?;
-    let newest = generations(near, near_entry, &[2]).await?;
+    let newest = generations::<MuxTunnel>(near, near_entry, &[2]).await?;
     ensure!(newest[0] == both[0], "{newest:?}, before {both:?}");
     admit(far, "near", &newest).await?;
 
-    let both = generations(far, &mut site.exit, &[1, 2]).await?;
+    let both = generations::<MuxExit>(far, &mut site.exit, &[1, 2]).await?;
     ensure!(both[1] == site.keys[0], "{both:?}, before {:?}", site.keys);
     accept(near, near_entry, &both).await?;
     accept(near, other_entry, &both).await?;
-    site.keys = generations(far, &mut site.exit, &[2]).await?;
+    site.keys = generations::<MuxExit>(far, &mut site.exit, &[2]).await?;
     accept(near, near_entry, &site.keys).await?;
     accept(near, other_entry, &site.keys).await?;
 
@@ -328,11 +336,13 @@ async fn a_lost_key_is_reported(site: &mut Site<'_>, near_entry: &mut Value) -> 
     let lost = "far-exit-key-2";
     secrets.delete(lost, &DeleteParams::default()).await?;
     works(near, "near-lost", "near").await?;
-    scale(far, ("far", "exit"), 0).await?;
-    scale(far, ("far", "exit"), 1).await?;
+    let selector = tunnel::selector::<MuxExit>("far", "exit");
+    for replicas in [0, 1] {
+        scale(far, ("far-exit", &selector), replicas).await?;
+    }
     let what = "the condition has the lost key and the remedy";
-    wait::for_object(&far.api(), "far", what, WITHIN, |exit: &MuxTunnel| {
-        let valid = tunnel::condition(exit, tunnel_condition::CREDENTIALS_VALID);
+    wait::for_object(&far.api(), "far", what, WITHIN, |exit: &MuxExit| {
+        let valid = tunnel::condition(exit, condition::CREDENTIALS_VALID);
         valid.is_some_and(|valid| {
             let has = |text: &str| valid.message.contains(text);
             valid.status == "False"
@@ -346,63 +356,12 @@ async fn a_lost_key_is_reported(site: &mut Site<'_>, near_entry: &mut Value) -> 
         secrets.get_opt(lost).await?.is_none(),
         "the operator replaced a lost key"
     );
-    site.keys = generations(far, &mut site.exit, &[3]).await?;
+    site.keys = generations::<MuxExit>(far, &mut site.exit, &[3]).await?;
     accept(near, near_entry, &site.keys).await?;
     works(near, "near-remedied", "near").await
 }
 
-#[tokio::test]
-async fn without_operators_tunnels_go_on_and_gateways_come_back() -> Result<()> {
-    let _turn = turn::both().await?;
-    with_temp_ns_in_both("alone", PodSecurity::Restricted, async |near, far| {
-        let site = Site::up(near, far).await?;
-        let (_, key) = site.entry("near").await?;
-        admit(far, "near", &[key]).await?;
-        tunnel::ready(near, "near").await?;
-        let replicas = [
-            operator::replicas(near).await?,
-            operator::replicas(far).await?,
-        ];
-        let away = async {
-            tokio::try_join!(operator::scale(near, 0), operator::scale(far, 0))?;
-            gateways_come_back(near, far).await
-        };
-        let away = away.await;
-        let [first, second] = replicas;
-        tokio::try_join!(operator::scale(near, first), operator::scale(far, second))?;
-        away?;
-        for (ns, name) in [(far, "far"), (near, "near")] {
-            tunnel::ready(ns, name).await?;
-        }
-        works(near, "after", "near").await
-    })
-    .await
-}
-
-async fn gateways_come_back(near: &TestNamespace, far: &TestNamespace) -> Result<()> {
-    load(near, "load", "near", 20, OTHER_STREAMS).await?;
-    tokio::time::sleep(AWAY).await;
-    let load = pods::end_load(near, "load", LOAD_ENDS).await?;
-    ensure!(load.failed_opens() + load.lost_streams() == 0, "{load:?}");
-    for (ns, name, side) in [(far, "far", "exit"), (near, "near", "entry")] {
-        let old = gateway(ns, name, side).await?;
-        let pods = ns.api::<Pod>();
-        let how = DeleteParams::default().grace_period(0);
-        pods.delete(&old.name_any(), &how).await?;
-        let what = format!("another {side} is ready");
-        wait::until(&what, WITHIN, async || {
-            let new = gateway(ns, name, side).await.ok();
-            let new = new.filter(|new| new.uid() != old.uid() && pods::is_ready(new));
-            Ok(new.map(drop))
-        })
-        .await?;
-        // The load waits until the carriers are up again.
-        works(near, &format!("after-{side}"), "near").await?;
-    }
-    Ok(())
-}
-
-/// A tunnel of both sides, without a word about security.
+/// A tunnel with its own exit, without a word about security.
 const BOTH: &str = "
 apiVersion: muxtunnel.dev/v1alpha1
 kind: MuxTunnel
@@ -410,8 +369,8 @@ metadata: {name: t}
 spec:
   forwards:
   - name: web
-    listen: {port: 8080}
-    target: {service: {name: web, port: 80}}
+    port: 8080
+    targets: [{serviceRef: {name: web}, port: 80}]
 ";
 
 /// The Secrets with the keys of both ends of `t`.
@@ -429,7 +388,7 @@ async fn a_tunnel_without_a_word_of_security_has_keys_and_lost_keys_are_replaced
         let up = tunnel::up(ns, BOTH).await?;
         let status = up.status.as_ref().context("a status")?;
         ensure!(
-            tunnel::is_true(&up, tunnel_condition::CREDENTIALS_VALID)
+            tunnel::is_true(&up, condition::CREDENTIALS_VALID)
                 && status.public_keys.is_empty()
                 && status.keys.is_empty(),
             "{status:?}"
@@ -452,10 +411,11 @@ async fn a_tunnel_without_a_word_of_security_has_keys_and_lost_keys_are_replaced
         // Running gateways keep their keys. A kubelet caches an immutable Secret while one of its
         // pods mounts it, so both ends are scaled to zero.
         works(ns, "running", "t").await?;
+        let [entry, exit] = ["entry", "exit"].map(|end| tunnel::selector::<MuxTunnel>("t", end));
         for replicas in [0, 1] {
             tokio::try_join!(
-                scale(ns, ("t", "entry"), replicas),
-                scale(ns, ("t", "exit"), replicas)
+                scale(ns, ("t-entry", &entry), replicas),
+                scale(ns, ("t-tunnel-exit", &exit), replicas)
             )?;
         }
         wait::until("another pair exists", WITHIN, async || {

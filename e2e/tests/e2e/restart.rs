@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
-use muxtunnel_crds::benchmark_condition;
+use muxtunnel_crds::condition;
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{
     PodSecurity, TestNamespace, benchmark, operator, tunnel, turn, wait, with_temp_ns,
@@ -71,12 +71,12 @@ apiVersion: muxtunnel.dev/v1alpha1
 kind: MuxBenchmark
 metadata: {name: b}
 spec:
-  tunnel: {carrier: {security: {mode: None}}}
+  tunnel: {security: {mode: None}}
   connections: [1]
-  delays: [0ms, 5ms]
-  tunings: [None]
-  duration: 2s
-  warmUp: 1s
+  delayMilliseconds: [0, 5]
+  profiles: [None]
+  durationSeconds: 2
+  warmUpSeconds: 1
   rounds: 1
 ";
         let name = benchmark::create(ns, yaml).await?;
@@ -99,7 +99,7 @@ spec:
         kill_operator(ns).await?;
         let outcome = benchmark::end(ns, &name, Duration::from_secs(300)).await?;
         assert!(
-            benchmark::is_true(&outcome.benchmark, benchmark_condition::COMPLETE),
+            benchmark::is_true(&outcome.benchmark, condition::COMPLETE),
             "{}",
             outcome.log
         );

@@ -56,6 +56,8 @@ async fn the_operator_cannot_look_for_secrets_run_in_pods_or_change_rights() -> 
         ("patch", "clusterroles"),
         ("get", "nodes"),
         ("impersonate", "users"),
+        ("patch", "muxexits"),
+        ("delete", "muxexits"),
         ("patch", "muxbenchmarks"),
         ("delete", "muxbenchmarks"),
     ] {
@@ -123,7 +125,8 @@ async fn in_the_operators_name_nothing_is_written_but_what_the_operator_makes() 
     .await
 }
 
-/// The operator can create Secrets like its own, and no others. A dry run stores nothing.
+/// The operator can create Secrets like its own, and no others. In a dry run, which stores nothing, a
+/// Secret can have any name, because the operator tries whether a Secret of a user exists.
 async fn secrets_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()> {
     let stored = ns.api::<Secret>().list(&ListParams::default()).await?.items;
     let pair = stored
@@ -131,11 +134,11 @@ async fn secrets_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()
         .find(|secret| secret.name_any().starts_with("t-pair-"))
         .context("the tunnel has no Secret with keys")?;
     let secrets: Api<Secret> = Api::namespaced(operator.clone(), &ns.name);
-    let how = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
     let create = async |pointer: &str, value: Value| {
+        let how = PostParams {
+            dry_run: pointer == "/immutable" && value == json!(true),
+            ..PostParams::default()
+        };
         let mut secret = json!({
             "metadata": {
                 "name": format!("{}-again", pair.name_any()),
@@ -175,7 +178,7 @@ async fn secrets_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()
 
 async fn workloads_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(operator.clone(), &ns.name);
-    let own = ns.api::<Deployment>().get("t-exit").await?;
+    let own = ns.api::<Deployment>().get("t-tunnel-exit").await?;
     let spec = "/spec/template/spec";
     let same = try_write(&deployments, &own, "/spec/replicas", json!(1)).await?;
     ensure!(
@@ -287,7 +290,9 @@ async fn others_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()>
     is_bounded(refusal(deleted)?, "the deletion of a foreign ConfigMap")?;
     let accounts: Api<ServiceAccount> = Api::namespaced(operator.clone(), &ns.name);
     let role = json!({"metadata": {"annotations": {"eks.amazonaws.com/role-arn": "any"}}});
-    let annotated = accounts.patch("t-exit", &how, &Patch::Merge(role)).await;
+    let annotated = accounts
+        .patch("t-tunnel-exit", &how, &Patch::Merge(role))
+        .await;
     is_bounded(refusal(annotated)?, "an annotation of an account")
 }
 
@@ -299,8 +304,8 @@ metadata: {name: t}
 spec:
   forwards:
   - name: web
-    listen: {port: 8080}
-    target: {service: {name: web, port: 80}}
+    port: 8080
+    targets: [{serviceRef: {name: web}, port: 80}]
 ";
 
 #[tokio::test]
@@ -347,6 +352,7 @@ async fn serves_alone(served: &TestNamespace, other: &TestNamespace) -> Result<(
             ("create", "secrets"),
             ("watch", "services"),
             ("watch", "muxtunnels.muxtunnel.dev"),
+            ("watch", "muxexits.muxtunnel.dev"),
         ] {
             let can = operator_can(Cluster::Second, namespace, verb, resource).await?;
             ensure!(can == expected, "{verb} {resource} in {namespace}: {can}");
@@ -360,7 +366,7 @@ async fn serves_alone(served: &TestNamespace, other: &TestNamespace) -> Result<(
     );
     let deployments = other.api::<Deployment>();
     let entries = deployments
-        .list(&ListParams::default().labels("app.kubernetes.io/instance=t"))
+        .list(&ListParams::default().labels("muxtunnel.dev/name=t"))
         .await?;
     ensure!(
         entries.items.is_empty(),

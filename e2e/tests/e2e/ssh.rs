@@ -1,4 +1,4 @@
-//! Users log in at the exit of a MuxTunnel (`exit.ssh`) with OpenSSH's ssh. The ssh program runs on
+//! Users log in at a MuxExit (`spec.ssh`) with OpenSSH's ssh. The ssh program runs on
 //! this machine, and reaches the exit through `kubectl port-forward`.
 
 use std::fs;
@@ -7,6 +7,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use muxtunnel_crds::MuxExit;
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, turn, wait, with_temp_ns};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -143,18 +144,17 @@ async fn people_who_have_only_ssh_reach_what_the_exit_may_dial_and_nothing_else(
         ];
         keys::secret(ns, "people-ssh", &secret).await?;
         pods::serve(ns, "web", Serve::Hash).await?;
-        let tunnel = tunnel::up(ns, &example("muxtunnel-ssh.yaml")?).await?;
-        let exit = tunnel.status.and_then(|status| status.exit);
-        let address = exit
-            .and_then(|exit| exit.ssh_address)
-            .context("an address")?;
+        let exit: MuxExit = tunnel::up_of(ns, &example("muxtunnel-ssh.yaml")?).await?;
+        let endpoint = exit.status.and_then(|status| status.ssh_endpoint);
+        let endpoint = endpoint.context("an endpoint")?;
+        let address = format!("{}:{}", endpoint.host, endpoint.port);
         ensure!(
             address == format!("people-exit-ssh.{}.svc:2222", ns.name),
             "{address}"
         );
-        let shown = tools::muxtunnel(&["status", "people", "-n", &ns.name]).await?;
+        let shown = tools::muxtunnel(&["status", "exit/people", "-n", &ns.name]).await?;
         ensure!(
-            shown.out.contains("SSH login:") && shown.out.contains(&address),
+            shown.out.contains("\nssh ") && shown.out.contains(&address),
             "{shown:?}"
         );
 
@@ -162,8 +162,7 @@ async fn people_who_have_only_ssh_reach_what_the_exit_may_dial_and_nothing_else(
         let free = TcpListener::bind("127.0.0.1:0").await?;
         let here = free.local_addr()?.port();
         drop(free);
-        let web = format!("web.{}.svc", ns.name);
-        let forward = format!("127.0.0.1:{here}:{web}:80");
+        let forward = format!("127.0.0.1:{here}:web:80");
         let mut ssh = files.ssh(port, "user", &["-N", "-L", &forward]).spawn()?;
         wait::until("ssh listens", WITHIN, async || {
             if let Some(status) = ssh.try_wait()? {
@@ -177,9 +176,9 @@ async fn people_who_have_only_ssh_reach_what_the_exit_may_dial_and_nothing_else(
         send_hashed(here, &files).await?;
 
         let prohibited = "administratively prohibited";
-        for denied in [format!("{web}:81"), "kubernetes.default.svc:443".to_owned()] {
+        for denied in ["web:81", "kubernetes.default.svc:443"] {
             files
-                .fails(port, "user", &["-W", &denied], prohibited)
+                .fails(port, "user", &["-W", denied], prohibited)
                 .await?;
         }
         let listen = ["-N", "-R", "*:8080:127.0.0.1:1"];

@@ -12,7 +12,7 @@ use crate::tunnel_to_web;
 #[tokio::test]
 async fn a_jmux_tunnel_carries_one_gibibyte_byte_exact() -> Result<()> {
     let _turn = turn::beside().await?;
-    one_gibibyte("traffic-jmux", "protocol: Jmux, ").await
+    one_gibibyte("traffic-jmux", "protocol: JMUX").await
 }
 
 #[tokio::test]
@@ -41,11 +41,11 @@ async fn two_replicas_on_both_sides_carry_streams() -> Result<()> {
     let _turn = turn::beside().await?;
     with_temp_ns("replicas", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
-        let one_worker = "template: {resources: {requests: {cpu: 10m}, limits: {cpu: '1'}}}";
+        let one_worker = "template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 10m}, limits: {cpu: '1'}}}]}}";
         let gateways =
             format!("entry: {{replicas: 2, {one_worker}}}\n  exit: {{replicas: 2, {one_worker}}}");
         let yaml =
-            tunnel_to_web(&gateways).replace("carrier: {", "carrier: {pool: {min: 2, max: 2}, ");
+            tunnel_to_web(&gateways).replace("carrier: {", "carrier: {pool: {min: 2, max: 2}");
         tunnel::up(ns, &yaml).await?;
         // Each entry has a session with each exit, and both carriers of a session reach the same exit.
         let what = "every session has its carriers";
@@ -54,7 +54,7 @@ async fn two_replicas_on_both_sides_carry_streams() -> Result<()> {
             let status = tunnel.status.as_ref();
             status
                 .and_then(|status| status.carriers.as_ref())
-                .is_some_and(|carriers| carriers.up == 8)
+                .is_some_and(|carriers| carriers.connected == 8)
         })
         .await?;
         for client in ["one", "two", "three", "four"] {

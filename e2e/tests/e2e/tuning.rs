@@ -10,7 +10,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, condition};
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, tunnel, turn, wait, with_temp_ns};
 
@@ -25,10 +25,10 @@ async fn the_sysctls_asked_for_are_in_force_inside_the_gateways_alone() -> Resul
     with_temp_ns("tuning", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
         let more =
-            "tuning: {profile: Wan, sysctls: [{name: net.ipv4.tcp_keepalive_time, value: '77'}]}";
+            "tuning: {profile: WAN, sysctls: [{name: net.ipv4.tcp_keepalive_time, value: '77'}]}";
         let tunnel = tunnel::up(ns, &tunnel_to_web(more)).await?;
         ensure!(
-            tunnel::is_true(&tunnel, tunnel_condition::TUNING_APPLIED),
+            tunnel::is_true(&tunnel, condition::TUNING_APPLIED),
             "TuningApplied is not true"
         );
 
@@ -51,7 +51,7 @@ async fn the_sysctls_asked_for_are_in_force_inside_the_gateways_alone() -> Resul
                     let said = tunnel
                         .status
                         .as_ref()
-                        .and_then(|status| status.sysctls.get(name));
+                        .and_then(|status| sysctl(status, name));
                     let said =
                         said.map(|value| value.split_whitespace().collect::<Vec<_>>().join(" "));
                     ensure!(
@@ -64,6 +64,13 @@ async fn the_sysctls_asked_for_are_in_force_inside_the_gateways_alone() -> Resul
         Ok(())
     })
     .await
+}
+
+/// The value of a sysctl in a status.
+fn sysctl(status: &MuxTunnelStatus, name: &str) -> Option<String> {
+    let mut sysctls = status.sysctls.iter();
+    let sysctl = sysctls.find(|sysctl| sysctl.name == name)?;
+    Some(sysctl.value.clone())
 }
 
 /// A namespaced sysctl that no Kubernetes version counts as safe. The test cluster's kubelets
@@ -79,7 +86,7 @@ async fn refused(ns: &TestNamespace, reason: &str, sysctl: &str) -> Result<MuxTu
     let what = format!("TuningApplied is {reason} and names {sysctl}");
     let within = Duration::from_secs(180);
     wait::for_object(&ns.api::<MuxTunnel>(), "t", &what, within, |tunnel| {
-        let condition = tunnel::condition(tunnel, tunnel_condition::TUNING_APPLIED);
+        let condition = tunnel::condition(tunnel, condition::TUNING_APPLIED);
         condition.is_some_and(|condition| {
             condition.status == "False"
                 && condition.reason == reason
@@ -144,9 +151,9 @@ async fn a_sysctl_that_the_kubelets_refuse_costs_one_failed_pod_and_running_gate
 
         tunnel::apply(ns, &tunnel_to_web(UNSAFE)).await?;
         let tunnel = refused(ns, "SysctlForbidden", "net.core.somaxconn").await?;
-        let ready = tunnel::condition(&tunnel, tunnel_condition::READY);
+        let ready = tunnel::condition(&tunnel, condition::READY);
         ensure!(ready.is_some_and(|ready| ready.reason == "SysctlForbidden"));
-        ensure!(tunnel::is_true(&tunnel, tunnel_condition::AVAILABLE));
+        ensure!(tunnel::is_true(&tunnel, condition::AVAILABLE));
         let failed = refused_pods(ns).await?;
         let components: Vec<_> = failed.values().map(String::as_str).collect();
         ensure!(components == ["sysctl-probe"], "refused: {failed:?}");
@@ -155,7 +162,7 @@ async fn a_sysctl_that_the_kubelets_refuse_costs_one_failed_pod_and_running_gate
 
         // A change of fields other than sysctls does not create another Job.
         let jobs = uids::<Job>(ns).await?;
-        let more = format!("{UNSAFE}\n  timeouts: {{idle: 15m}}");
+        let more = format!("{UNSAFE}\n  timeouts: {{idleSeconds: 900}}");
         tunnel::apply(ns, &tunnel_to_web(&more)).await?;
         refused(ns, "SysctlForbidden", "net.core.somaxconn").await?;
         ensure!(uids::<Job>(ns).await? == jobs, "another Job was created");
@@ -184,7 +191,7 @@ async fn a_tunnel_that_begins_with_a_refused_sysctl_makes_one_failed_pod_and_no_
         ensure!(uids::<Deployment>(ns).await?.is_empty(), "gateways exist");
         let safe = UNSAFE.replace("net.core.somaxconn", "net.ipv4.tcp_keepalive_time");
         let tunnel = tunnel::up(ns, &tunnel_to_web(&safe)).await?;
-        ensure!(tunnel::is_true(&tunnel, tunnel_condition::TUNING_APPLIED));
+        ensure!(tunnel::is_true(&tunnel, condition::TUNING_APPLIED));
         send(ns, "client").await
     })
     .await
@@ -206,9 +213,7 @@ async fn a_value_that_the_kernel_does_not_take_is_named_and_corrected() -> Resul
         ensure!(gateway_uids(ns).await? == running, "gateways were replaced");
         send(ns, "meanwhile").await?;
         let tunnel = tunnel::up(ns, &tunnel_to_web(&ports("1024 60000"))).await?;
-        let said = tunnel
-            .status
-            .and_then(|status| status.sysctls.get(name).cloned());
+        let said = tunnel.status.and_then(|status| sysctl(&status, name));
         ensure!(said.as_deref() == Some("1024 60000"), "{said:?}");
         Ok(())
     })

@@ -20,9 +20,12 @@ async fn without_the_chart(ns: &TestNamespace) -> Result<()> {
         "get",
         "crd",
         "muxtunnels.muxtunnel.dev",
+        "muxexits.muxtunnel.dev",
         "muxpeers.muxtunnel.dev",
+        "muxrendezvous.muxtunnel.dev",
         "muxbenchmarks.muxtunnel.dev",
         "muxgrants.muxtunnel.dev",
+        "muxclasses.muxtunnel.dev",
     ])
     .await?;
     let probe = ["round-trips.sh", "t-entry", "8080", "3"];
@@ -170,9 +173,12 @@ async fn definitions_go_with_every_object_and_what_these_owned() -> Result<()> {
             "delete",
             "crd",
             "muxtunnels.muxtunnel.dev",
+            "muxexits.muxtunnel.dev",
             "muxpeers.muxtunnel.dev",
+            "muxrendezvous.muxtunnel.dev",
             "muxbenchmarks.muxtunnel.dev",
             "muxgrants.muxtunnel.dev",
+            "muxclasses.muxtunnel.dev",
             "--timeout=60s",
         ];
         Cluster::Second.run("kubectl", &definitions).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
-use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use muxtunnel_crds::{MuxTunnel, condition};
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{
     Cluster, PodSecurity, TestNamespace, tools, tunnel, turn, wait, with_temp_ns_in,
@@ -36,12 +36,12 @@ fn older_chart() -> Result<PathBuf> {
         .pointer_mut("/spec/versions/0/schema/openAPIV3Schema")
         .context("a schema")?;
     without_rules(schema);
-    let service = "/properties/spec/properties/forwards/items/properties/target/properties/service/properties";
+    let service = "/properties/spec/properties/forwards/items/properties/targets/items/properties/serviceRef/properties";
     let service = schema.pointer_mut(service).and_then(Value::as_object_mut);
-    let field = service.context("target.service")?.remove("namespace");
+    let field = service.context("targets[].serviceRef")?.remove("namespace");
     ensure!(
         field.is_some(),
-        "the definition of target.service has no field `namespace` to remove"
+        "the definition of targets[].serviceRef has no field `namespace` to remove"
     );
     fs::write(&file, serde_yaml::to_string(&definition)?)?;
     Ok(older)
@@ -93,7 +93,7 @@ async fn upgrade_to(chart: &Path) -> Result<()> {
 /// A tunnel with two forwards on one port, which only the older definitions accept.
 fn refused_today() -> String {
     let forward = "forwards:\n";
-    let twice = "forwards:\n  - {name: twice, listen: {port: 8080}, target: {address: {host: web, port: 80}}}\n";
+    let twice = "forwards:\n  - {name: twice, port: 8080, targets: [{host: web, port: 80}]}\n";
     let text = tunnel_to_web("").replacen(forward, twice, 1);
     text.replace("{name: t}", "{name: odd}")
 }
@@ -137,13 +137,13 @@ async fn through_the_upgrade(ns: &TestNamespace) -> Result<()> {
     );
 
     let says_so = |tunnel: &MuxTunnel| {
-        tunnel::condition(tunnel, tunnel_condition::READY)
-            .is_some_and(|ready| ready.reason == "InvalidSpec")
+        tunnel::condition(tunnel, condition::ACCEPTED)
+            .is_some_and(|accepted| accepted.reason == "InvalidSpec")
     };
     let what = "the status reports that the newer rules refuse the spec";
     wait::for_object(&tunnels, "odd", what, Duration::from_secs(180), says_so).await?;
 
-    let added = "forwards:\n  - {name: far, listen: {port: 8081}, target: {service: {name: web, namespace: NS, port: 80}}}\n";
+    let added = "forwards:\n  - {name: far, port: 8081, targets: [{serviceRef: {name: web, namespace: NS}, port: 80}]}\n";
     let added = tunnel_to_web("").replacen("forwards:\n", &added.replace("NS", &ns.name), 1);
     tunnel::up(ns, &added).await?;
     let log = pods::end(ns, "held", Duration::from_secs(300)).await?;

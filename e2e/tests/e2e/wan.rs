@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use muxtunnel_crds::tunnel_condition;
+use muxtunnel_crds::condition;
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, tunnel, turn, wait, with_temp_ns};
 
@@ -14,10 +14,10 @@ async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Resul
     let _turn = turn::beside().await?;
     with_temp_ns("wan", PodSecurity::Privileged, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
-        let up = tunnel::up(ns, &tunnel_to_web("wan: {delay: 50ms}")).await?;
+        let up = tunnel::up(ns, &tunnel_to_web("wanEmulation: {delayMilliseconds: 50}")).await?;
         ensure!(
-            tunnel::is_true(&up, tunnel_condition::WAN_EMULATED),
-            "WanEmulated is not true"
+            tunnel::is_true(&up, condition::WAN_EMULATED),
+            "WANEmulated is not true"
         );
 
         let probe = ["round-trips.sh", "t-entry", "8080", "20"];
@@ -41,22 +41,16 @@ async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Resul
             "the shortest round trip takes {least_ms} ms"
         );
 
-        let tunnels = ns.api();
-        let what = "the status has the carrier's round-trip time";
-        wait::for_object(
-            &tunnels,
-            "t",
-            what,
-            Duration::from_secs(180),
-            |tunnel: &muxtunnel_crds::MuxTunnel| {
-                let carriers = tunnel
-                    .status
-                    .as_ref()
-                    .and_then(|status| status.carriers.as_ref());
-                let rtt_ms = carriers.and_then(|carriers| carriers.rtt_milliseconds);
-                rtt_ms.is_some_and(|rtt_ms| EMULATED_RTT_MS.contains(&rtt_ms))
-            },
-        )
+        let entry = tunnel::gateways(ns, "t", "entry").await?.remove(0);
+        let what = "the gateway reports the carrier's round-trip time";
+        wait::until(what, Duration::from_secs(180), async || {
+            let status = tunnel::status(ns, &entry).await?;
+            let carriers = status["carriers"].as_array().into_iter().flatten();
+            let mut rtts_ms = carriers.filter_map(|one| one["rttMilliseconds"].as_f64());
+            Ok(rtts_ms
+                .any(|rtt_ms| EMULATED_RTT_MS.contains(&rtt_ms))
+                .then_some(()))
+        })
         .await?;
         Ok(())
     })

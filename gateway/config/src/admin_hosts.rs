@@ -13,11 +13,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if !names.is_empty() && config.admin.is_none() {
         return Err(ConfigError::field(FIELD, "needs the field admin"));
     }
-    if names.len() > ADMIN_HOSTS_MAX {
-        let count = names.len();
-        let problem = format!("has {count} entries, at most {ADMIN_HOSTS_MAX} are allowed");
-        return Err(ConfigError::field(FIELD, problem));
-    }
+    ConfigError::unless_at_most(FIELD, names.len(), ADMIN_HOSTS_MAX)?;
     let is_name = |name: &String| {
         let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_known)

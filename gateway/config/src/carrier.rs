@@ -7,13 +7,12 @@ use crate::{Config, ConfigError, Role, UNIX_PREFIX, target};
 /// Value of `listen` for an exit whose only carrier is its standard input and output.
 pub const LISTEN_STDIO: &str = "stdio";
 
-/// Maximum number of elements of `connectCommand`, which are the program and its arguments.
+/// Maximum number of elements of `connect[].command`, which are the program and its arguments.
 pub const COMMAND_WORDS_MAX: usize = 256;
 
-/// Whether one of the comma-separated addresses in `field` is a Unix socket.
-pub(crate) fn has_unix(field: Option<&str>) -> bool {
-    let mut addresses = field.into_iter().flat_map(|field| field.split(','));
-    addresses.any(|address| address.starts_with(UNIX_PREFIX))
+/// Whether the address in `field` is a Unix socket.
+pub(crate) fn is_unix(field: Option<&str>) -> bool {
+    field.is_some_and(|address| address.starts_with(UNIX_PREFIX))
 }
 
 /// Checks the address of an exit: `host:port` or `unix:/path`.
@@ -41,16 +40,16 @@ pub(crate) fn check_listen(config: &Config, listen: &str) -> Result<(), ConfigEr
     }
 }
 
-/// Checks `connectCommand`. Only an entry may have this field, and only without `connect` and
-/// `connectFallback`. A build without the feature `connect-command` refuses the field.
-pub(crate) fn check_command(config: &Config) -> Result<(), ConfigError> {
-    let words = &config.connect_command;
+/// Checks the command of an exit of `connect`. Only an entry may have a command, and then no other
+/// exit. A build without the feature `connect-command` refuses the field.
+pub(crate) fn check_command(config: &Config, exit: usize) -> Result<(), ConfigError> {
+    let words = &config.connect[exit].command;
     if words.is_empty() {
         return Ok(());
     }
     let problem = if !cfg!(feature = "connect-command") {
         "this build of muxgate starts no programs, because the feature connect-command is off: \
-         remove the field and set connect"
+         remove the field and set address"
             .to_owned()
     } else if config.role != Role::Entry {
         "only an entry starts a command for its carriers: remove the field".to_owned()
@@ -63,14 +62,15 @@ pub(crate) fn check_command(config: &Config) -> Result<(), ConfigError> {
         )
     } else if words.iter().any(|word| word.contains('\0')) {
         "has a zero byte".to_owned()
-    } else if config.connect.is_some() || config.connect_fallback.is_some() {
-        "replaces connect and connectFallback: remove them".to_owned()
-    } else if config.rendezvous.is_some() {
-        "is not supported with a rendezvous: remove the field".to_owned()
+    } else if config.connect.len() > 1 {
+        "is the only way to an exit: remove the other exits".to_owned()
     } else {
         return Ok(());
     };
-    Err(ConfigError::field("connectCommand", problem))
+    Err(ConfigError::field(
+        format!("connect[{exit}].command"),
+        problem,
+    ))
 }
 
 fn check_unix(field: &str, path: &str) -> Result<(), ConfigError> {
@@ -89,14 +89,15 @@ mod tests {
     #[test]
     fn a_build_without_commands_refuses_the_field_of_every_role() {
         for rest in [
-            "role: Entry\nconnectCommand: [sh, -c, id]\n",
-            "role: Entry\nconnect: far:1\nconnectCommand: [sh, -c, id]\n",
-            "role: Entry\nprotocol: QUIC\nconnectCommand: [sh, -c, id]\n",
-            "role: Exit\nlisten: 0.0.0.0:64000\nconnectCommand: [sh, -c, id]\n",
+            "role: Entry\n",
+            "role: Entry\nprotocol: QUIC\n",
+            "role: Exit\nlisten: 0.0.0.0:1\n",
         ] {
-            let error = Config::from_yaml(&format!("security: {{mode: None}}\n{rest}"));
+            let error = Config::from_yaml(&format!(
+                "security: {{mode: None}}\n{rest}connect: [{{name: far, command: [sh, -c, id]}}]\n"
+            ));
             let error = error.unwrap_err().to_string();
-            let sentence = "connectCommand: this build of muxgate starts no programs";
+            let sentence = "connect[0].command: this build of muxgate starts no programs";
             assert!(error.contains(sentence), "{rest}: {error}");
         }
     }
@@ -104,8 +105,12 @@ mod tests {
     #[cfg(feature = "connect-command")]
     #[test]
     fn a_build_with_commands_accepts_the_field_of_an_entry() {
-        let config = "security: {mode: None}\nrole: Entry\nconnectCommand: [ssh, far]\n";
+        let config =
+            "security: {mode: None}\nrole: Entry\nconnect: [{name: far, command: [ssh, far]}]\n";
         let config = Config::from_yaml(config).unwrap();
-        check_command(&config).unwrap();
+        assert_eq!(
+            config.command(),
+            Some(&["ssh".to_owned(), "far".to_owned()][..])
+        );
     }
 }

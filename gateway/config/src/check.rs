@@ -1,11 +1,10 @@
 //! Checks each field of a configuration, and fields that depend on each other.
 
 use crate::{
-    ByteSize, CONNECT_MAX, Config, ConfigError, Forward, KEEPALIVE_SECONDS_MAX,
-    LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN, Pool, Protocol, RECEIVE_MIN,
-    RETAIN_MIN, Role, SESSIONS_MAX, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, Timeouts, WORKERS_MAX,
-    admin_hosts, carrier, forward, network, policy, protocol, proxy, public_keys, rendezvous,
-    reverse, server_tls, ssh, transport, trusted_proxies,
+    ByteSize, Config, ConfigError, LIVENESS_SECONDS_MAX, LIVENESS_SECONDS_MIN, PACKET_BYTES_MIN,
+    Protocol, RECEIVE_MIN, RETAIN_MIN, Role, SESSIONS_MAX, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX,
+    WORKERS_MAX, admin_hosts, carrier, connect, listener, network, policy, protocol, proxy,
+    public_keys, rendezvous, reverse, server_tls, ssh, transport, trusted_proxies,
 };
 
 impl Config {
@@ -15,12 +14,12 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Field`] for the first invalid field.
     pub fn check(&self) -> Result<(), ConfigError> {
-        carrier::check_command(self)?;
         self.check_role()?;
+        connect::check(self)?;
         proxy::check(self)?;
         protocol::check(self)?;
         self.check_packet_bytes()?;
-        self.security.check()?;
+        self.security.check(self.role)?;
         public_keys::check(self)?;
         server_tls::check(self)?;
         ssh::check(self)?;
@@ -28,14 +27,13 @@ impl Config {
             web_socket.check(self.role)?;
         }
         admin_hosts::check(self)?;
-        forward::check(&self.forwards)?;
+        listener::check(self)?;
         policy::check(self)?;
         reverse::check(self)?;
         network::check(self)?;
         rendezvous::check(self)?;
         trusted_proxies::check(self)?;
         transport::check(self)?;
-        self.check_sources()?;
         self.check_memory()?;
         self.check_pool()?;
         self.check_limits()?;
@@ -56,45 +54,24 @@ impl Config {
                 return Err(ConfigError::field(field, problem));
             }
         }
-        let sessions = self.memory.sessions;
-        if sessions.is_some_and(|sessions| !(1..=SESSIONS_MAX).contains(&sessions)) {
-            let problem = format!("must be from 1 to {SESSIONS_MAX}");
-            return Err(ConfigError::field("memory.sessions", problem));
-        }
-        Ok(())
+        let sessions = self.memory.sessions.unwrap_or(1);
+        ConfigError::unless_in("memory.sessions", sessions, 1..=SESSIONS_MAX)
     }
 
     fn check_limits(&self) -> Result<(), ConfigError> {
-        if !(1..=1_000_000).contains(&self.limits.streams) {
-            return Err(ConfigError::field(
-                "limits.streams",
-                "must be from 1 to 1000000",
-            ));
-        }
+        ConfigError::unless_in("limits.streams", self.limits.streams, 1..=1_000_000)?;
         let least = ByteSize(u64::from(self.limits.streams) * STREAM_RECEIVE_MIN.0);
         if self.protocol == Protocol::Jmux && self.memory.receive < least {
             return Err(ConfigError::field(
                 "limits.streams",
                 format!(
-                    "{} streams need a memory.receive of at least {least} with protocol Jmux, not {}",
+                    "{} streams need a memory.receive of at least {least} with protocol JMUX, not {}",
                     self.limits.streams, self.memory.receive
                 ),
             ));
         }
-        if !(1..=1024).contains(&self.limits.carriers) {
-            return Err(ConfigError::field(
-                "limits.carriers",
-                "must be from 1 to 1024",
-            ));
-        }
-        if self
-            .workers
-            .is_some_and(|workers| !(1..=WORKERS_MAX).contains(&workers))
-        {
-            let problem = format!("must be from 1 to {WORKERS_MAX}");
-            return Err(ConfigError::field("workers", problem));
-        }
-        Ok(())
+        ConfigError::unless_in("limits.carriers", self.limits.carriers, 1..=1024)?;
+        ConfigError::unless_in("workers", self.workers.unwrap_or(1), 1..=WORKERS_MAX)
     }
 
     fn check_times(&self) -> Result<(), ConfigError> {
@@ -104,32 +81,11 @@ impl Config {
                 "is greater than drain.deadlineSeconds",
             ));
         }
-        let Timeouts {
-            idle_seconds: idle,
-            half_open_seconds: half_open,
-            keepalive_seconds: keepalive,
-        } = self.timeouts;
+        self.timeouts.check()?;
         let stall = self.memory.stall_seconds;
-        for (field, seconds, most) in [
-            ("timeouts.idleSeconds", idle, TIMEOUT_SECONDS_MAX),
-            ("timeouts.halfOpenSeconds", half_open, TIMEOUT_SECONDS_MAX),
-            (
-                "timeouts.keepaliveSeconds",
-                keepalive,
-                KEEPALIVE_SECONDS_MAX,
-            ),
-            ("memory.stallSeconds", stall, TIMEOUT_SECONDS_MAX),
-        ] {
-            if seconds > most {
-                let problem = format!("must be from 0 to {most}");
-                return Err(ConfigError::field(field, problem));
-            }
-        }
-        if !(LIVENESS_SECONDS_MIN..=LIVENESS_SECONDS_MAX).contains(&self.liveness_seconds) {
-            let problem = format!("must be from {LIVENESS_SECONDS_MIN} to {LIVENESS_SECONDS_MAX}");
-            return Err(ConfigError::field("livenessSeconds", problem));
-        }
-        Ok(())
+        ConfigError::unless_in("memory.stallSeconds", stall, 0..=TIMEOUT_SECONDS_MAX)?;
+        let bounds = LIVENESS_SECONDS_MIN..=LIVENESS_SECONDS_MAX;
+        ConfigError::unless_in("livenessSeconds", self.liveness_seconds, bounds)
     }
 
     fn check_pool(&self) -> Result<(), ConfigError> {
@@ -137,12 +93,12 @@ impl Config {
             return Ok(());
         };
         pool.check()?;
-        let problem = if pool == Pool::ONE {
+        let problem = if pool.max() == 1 {
             return Ok(());
         } else if self.role != Role::Entry {
             "only an entry chooses the number of carriers: remove the field"
         } else if !self.protocol.can().several_carriers {
-            "protocol Jmux has one carrier per session: remove the field"
+            "protocol JMUX has one carrier per session: remove the field"
         } else if !self.resume && self.protocol.can().resume {
             "several carriers per session need resume: true"
         } else {
@@ -155,7 +111,7 @@ impl Config {
         let problem = match self.packet_bytes {
             None => return Ok(()),
             Some(_) if self.protocol != Protocol::Jmux || self.role != Role::Entry => {
-                "only an entry with protocol Jmux offers a packet size: remove the field".to_owned()
+                "only an entry with protocol JMUX offers a packet size: remove the field".to_owned()
             }
             Some(bytes) if bytes < PACKET_BYTES_MIN => {
                 format!("{bytes} is less than the minimum of {PACKET_BYTES_MIN}")
@@ -165,35 +121,9 @@ impl Config {
         Err(ConfigError::field("packetBytes", problem))
     }
 
-    fn check_fallback(&self, fallback: &str) -> Result<(), ConfigError> {
-        if !self.protocol.can().several_exits {
-            let problem = "an entry with protocol Jmux can have only one exit: remove the field";
-            return Err(ConfigError::field("connectFallback", problem));
-        }
-        carrier::check_connect("connectFallback", fallback)
-    }
-
-    fn check_sources(&self) -> Result<(), ConfigError> {
-        let sends = |forward: &Forward| forward.proxy_protocol.send;
-        match self.forwards.iter().position(sends) {
-            Some(index) if !self.protocol.can().source => Err(ConfigError::field(
-                format!("forwards[{index}].proxyProtocol.send"),
-                format!(
-                    "protocol {} cannot send the client's address to the exit: remove the field",
-                    self.protocol.can().name
-                ),
-            )),
-            _ => Ok(()),
-        }
-    }
-
     fn check_role(&self) -> Result<(), ConfigError> {
         match self.role {
             Role::Entry => {
-                self.check_exits()?;
-                if let Some(fallback) = &self.connect_fallback {
-                    self.check_fallback(fallback)?;
-                }
                 if self.listen.is_some() {
                     return Err(ConfigError::field(
                         "listen",
@@ -201,16 +131,11 @@ impl Config {
                     ));
                 }
             }
-            Role::Exit if self.rendezvous.is_some() => {
-                let connect = self.connect.as_deref().ok_or_else(|| {
-                    ConfigError::field("connect", "a leaf needs the HOST:PORT of its rendezvous")
-                })?;
-                check_host_port("connect", connect)?;
+            Role::Exit if !self.rendezvous.is_empty() => {
                 if self.listen.is_some() {
                     let problem = "an exit behind a rendezvous does not listen for carriers: remove the field";
                     return Err(ConfigError::field("listen", problem));
                 }
-                self.check_no_forwards()?;
             }
             Role::Exit | Role::Rendezvous => {
                 let listen = self.listen.as_deref().ok_or_else(|| {
@@ -230,62 +155,23 @@ impl Config {
                     Role::Rendezvous => check_addr_port("listen", listen)?,
                     Role::Exit | Role::Entry => carrier::check_listen(self, listen)?,
                 }
-                let dials = [
-                    ("connect", &self.connect),
-                    ("connectFallback", &self.connect_fallback),
-                ];
-                if let Some((field, _)) = dials.iter().find(|(_, exit)| exit.is_some()) {
-                    return Err(ConfigError::field(
-                        *field,
-                        "a gateway with the field listen dials no carriers: remove the field",
-                    ));
-                }
-                self.check_no_forwards()?;
             }
         }
         Ok(())
     }
-
-    fn check_exits(&self) -> Result<(), ConfigError> {
-        let Some(connect) = self.connect.as_deref() else {
-            return match self.connect_command.is_empty() {
-                false => Ok(()),
-                true => Err(ConfigError::field(
-                    "connect",
-                    "an entry needs the exit's HOST:PORT, or a connectCommand",
-                )),
-            };
-        };
-        if connect.split(',').count() > CONNECT_MAX {
-            let problem = format!("has too many exits: at most {CONNECT_MAX} are allowed");
-            return Err(ConfigError::field("connect", problem));
-        }
-        let mut exits = connect.split(',');
-        if self.rendezvous.is_some() {
-            return exits.try_for_each(|exit| check_host_port("connect", exit));
-        }
-        exits.try_for_each(|exit| carrier::check_connect("connect", exit))
-    }
-
-    fn check_no_forwards(&self) -> Result<(), ConfigError> {
-        match self.forwards.is_empty() {
-            true => Ok(()),
-            false => Err(ConfigError::field(
-                "forwards",
-                "only an entry has forwards, also with direction ExitToEntry: remove the field",
-            )),
-        }
-    }
 }
 
 pub(crate) fn check_addr_port(field: &str, text: &str) -> Result<(), ConfigError> {
-    match text.parse::<std::net::SocketAddr>() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(ConfigError::field(
-            field,
-            format!("{text:?} is not ADDRESS:PORT, such as 0.0.0.0:8080 or [::]:8080"),
-        )),
+    match addr_port_problem(text) {
+        None => Ok(()),
+        Some(problem) => Err(ConfigError::field(field, problem)),
     }
+}
+
+/// Why the text is no address to listen on. `None`: it is one.
+pub(crate) fn addr_port_problem(text: &str) -> Option<String> {
+    let problem = || format!("{text:?} is not ADDRESS:PORT, such as 0.0.0.0:8080 or [::]:8080");
+    text.parse::<std::net::SocketAddr>().is_err().then(problem)
 }
 
 pub(crate) fn check_host_port(field: &str, text: &str) -> Result<(), ConfigError> {

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use crate::{
-    Cidr, Config, ConfigError, CongestionControl, Forward, ListenRule, Memory, Network, Policy,
-    Pool, Protocol, Role, SESSIONS_DEFAULT, Security, Timeouts, Transport, WebSocket,
+    Cidr, Config, ConfigError, CongestionControl, Connect, ListenRule, Listener, MeetingPlace,
+    Memory, Network, NetworkPeer, Policy, Pool, Protocol, Role, SESSIONS_DEFAULT, Security,
+    Timeouts, Transport, WebSocket,
 };
 
 /// The static configuration of a gateway, with the fields of its role only. A change needs a
@@ -25,8 +26,8 @@ pub enum Gateway {
 pub struct Entry {
     /// Configuration of the gateway's sessions.
     pub session: SessionConfig,
-    /// How the entry reaches its exits.
-    pub exits: Exits,
+    /// The value of [`Config::connect`].
+    pub exits: Vec<Connect>,
     /// The transport of the entry's carriers.
     pub transport: Transport,
     /// If set, carriers are WebSocket connections. With transport Auto, the entry may choose
@@ -36,21 +37,6 @@ pub struct Entry {
     pub pool: Pool,
     /// If set, the gateway carries IP packets between the networks of both sides.
     pub network: Option<Network>,
-}
-
-/// How an entry reaches its exits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Exits {
-    /// By addresses.
-    Addresses {
-        /// The value of [`Config::connect`].
-        connect: String,
-        /// The value of [`Config::connect_fallback`].
-        fallback: Option<String>,
-    },
-    /// Through a program, which the entry starts with its arguments: [`Config::connect_command`].
-    #[cfg(feature = "connect-command")]
-    Command(Vec<String>),
 }
 
 /// The static configuration of an exit.
@@ -83,8 +69,8 @@ pub enum Arrivals {
     Any(String),
     /// The process's standard input and output are its only carrier.
     Stdio,
-    /// Registers at the rendezvous with this `host:port`.
-    Rendezvous(String),
+    /// Registers at each rendezvous.
+    Rendezvous(Vec<MeetingPlace>),
 }
 
 /// The static configuration of a rendezvous.
@@ -121,7 +107,7 @@ pub struct SessionConfig {
     pub packets: bool,
     /// The time after which a silent carrier is probed.
     pub liveness: Duration,
-    /// Whether carriers come from `connectCommand`, which may prompt a person for a password. The
+    /// Whether carriers come from a command, which may prompt a person for a password. The
     /// hello of the peer then has more time to arrive.
     pub prompts: bool,
 }
@@ -129,9 +115,9 @@ pub struct SessionConfig {
 /// The fields that a running gateway reloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reloadable {
-    /// The value of [`Config::forwards`].
-    pub forwards: Vec<Forward>,
-    /// [`Config::policy`] with the rules of [`Config::allow`].
+    /// The value of [`Config::listeners`].
+    pub listeners: Vec<Listener>,
+    /// The rules for targets.
     pub policy: Policy,
     /// The value of [`Config::allow_listen`].
     pub allow_listen: Vec<ListenRule>,
@@ -141,7 +127,9 @@ pub struct Reloadable {
     pub timeouts: Timeouts,
     /// The value of [`Memory::sessions`].
     pub sessions: Option<u32>,
-    /// [`Config::security`], of which a gateway reloads only the peers.
+    /// The value of [`Network::peers`].
+    pub network_peers: Vec<NetworkPeer>,
+    /// [`Config::trusted`], of which a gateway reloads only the peers.
     pub security: Security,
 }
 
@@ -160,21 +148,13 @@ impl Config {
     /// A field that the role needs is missing. [`Self::check`] reports the same error.
     pub fn gateway(&self) -> Result<Gateway, ConfigError> {
         let missing = |field| ConfigError::field(field, "is missing");
-        let connect = || self.connect.clone().ok_or_else(|| missing("connect"));
         let listen = || self.listen.clone().ok_or_else(|| missing("listen"));
         let web_socket = self.web_socket.clone();
         let carriers_max = self.limits.carriers;
         Ok(match self.role {
             Role::Entry => Gateway::Entry(Entry {
                 session: self.session(),
-                exits: match self.connect_command.as_slice() {
-                    #[cfg(feature = "connect-command")]
-                    command @ [_, ..] => Exits::Command(command.to_vec()),
-                    _ => Exits::Addresses {
-                        connect: connect()?,
-                        fallback: self.connect_fallback.clone(),
-                    },
-                },
+                exits: self.connect.clone(),
                 transport: self.transport,
                 web_socket,
                 pool: self.pool(),
@@ -182,13 +162,13 @@ impl Config {
             }),
             Role::Exit => Gateway::Exit(Exit {
                 session: self.session(),
-                arrivals: if self.rendezvous.is_some() {
-                    Arrivals::Rendezvous(connect()?)
+                arrivals: if !self.rendezvous.is_empty() {
+                    Arrivals::Rendezvous(self.rendezvous.clone())
                 } else if self.is_stdio() {
                     Arrivals::Stdio
                 } else {
                     match self.transport {
-                        Transport::Tcp => Arrivals::Socket(listen()?),
+                        Transport::Tcp | Transport::WebSocket => Arrivals::Socket(listen()?),
                         Transport::Kcp => Arrivals::Kcp(listen()?),
                         Transport::Auto => Arrivals::Any(listen()?),
                     }
@@ -219,14 +199,14 @@ impl Config {
             protocol: self.protocol,
             packet_bytes: self.packet_bytes,
             congestion_control: self.congestion_control,
-            carriers_vary: resume && (self.role == Role::Exit || pool.min < pool.max),
+            carriers_vary: resume && (self.role == Role::Exit || pool.min < pool.max()),
             resume,
             splice: self.splice,
             memory: self.memory,
             streams_max: self.limits.streams,
             packets: self.network.is_some(),
             liveness: Duration::from_secs(self.liveness_seconds.into()),
-            prompts: !self.connect_command.is_empty(),
+            prompts: self.command().is_some(),
         }
     }
 
@@ -234,16 +214,22 @@ impl Config {
     #[must_use]
     pub fn reloadable(&self) -> Reloadable {
         Reloadable {
-            forwards: self.forwards.clone(),
+            listeners: self.listeners(),
             policy: Policy {
-                allow: self.allowed().cloned().collect(),
-                ..self.policy.clone()
+                allow: self.allow.clone(),
+                deny: self.deny.clone(),
+                protected: self.protected_cidrs.clone(),
+                nat64_prefixes: self.nat64_prefixes.clone(),
             },
             allow_listen: self.allow_listen.clone(),
             trusted_proxies: self.trusted_proxies.clone(),
             timeouts: self.timeouts,
             sessions: self.memory.sessions,
-            security: self.security.clone(),
+            network_peers: self
+                .network
+                .as_ref()
+                .map_or(Vec::new(), |network| network.peers.clone()),
+            security: self.trusted(),
         }
     }
 }
@@ -260,24 +246,22 @@ mod tests {
     #[test]
     fn an_entry_reaches_its_exits_in_one_way() {
         let exits = |yaml: &str| match gateway(&format!("role: Entry\n{yaml}")) {
-            Gateway::Entry(entry) => (entry.exits, entry.session.prompts, entry.pool),
+            Gateway::Entry(entry) => {
+                let exit = entry.exits.into_iter().next().unwrap();
+                let way = (exit.address, exit.command.join(" "));
+                (way, entry.session.prompts, entry.pool)
+            }
             other => panic!("{other:?}"),
         };
-        let addresses = |fallback: Option<&str>| Exits::Addresses {
-            connect: "far:1".to_owned(),
-            fallback: fallback.map(str::to_owned),
-        };
-        let by_address = exits("connect: far:1\nconnectFallback: other:2\n");
-        assert_eq!(
-            by_address,
-            (addresses(Some("other:2")), false, Pool::GROWING)
-        );
-        let by_kcp = exits("connect: far:1\ntransport: Kcp\n");
-        assert_eq!(by_kcp, (addresses(None), false, Pool::ONE));
+        let by_address = (Some("far:1".to_owned()), String::new());
+        let far = "connect:\n- name: far\n  address: far:1\n";
+        assert_eq!(exits(far), (by_address.clone(), false, Pool::GROWING));
+        let by_kcp = exits(&format!("{far}transport: KCP\n"));
+        assert_eq!(by_kcp, (by_address, false, Pool::ONE));
         #[cfg(feature = "connect-command")]
         {
-            let command = Exits::Command(vec!["ssh".to_owned(), "far".to_owned()]);
-            let by_command = exits("connectCommand: [ssh, far]\n");
+            let by_command = exits("connect: [{name: far, command: [ssh, far]}]\n");
+            let command = (None, "ssh far".to_owned());
             assert_eq!(by_command, (command, true, Pool::ONE));
         }
     }
@@ -295,12 +279,9 @@ mod tests {
         assert_eq!(arrivals(&stdio), (Arrivals::Stdio, false));
         let kcp = Arrivals::Kcp("0.0.0.0:64000".to_owned());
         assert_eq!(
-            arrivals("listen: 0.0.0.0:64000\ntransport: Kcp\n"),
+            arrivals("listen: 0.0.0.0:64000\ntransport: KCP\n"),
             (kcp, true)
         );
-        let visited = "connect: middle:1\nrendezvous: {name: site, secretFile: /secret}\n";
-        let rendezvous = Arrivals::Rendezvous("middle:1".to_owned());
-        assert_eq!(arrivals(visited), (rendezvous, true));
     }
 
     #[test]
@@ -311,27 +292,17 @@ mod tests {
             Gateway::Exit(exit) => exit.session.carriers_vary,
             Gateway::Rendezvous(_) => panic!("a rendezvous has no session"),
         };
-        let entry = "role: Entry\nconnect: far:1\n";
+        let entry = "role: Entry\nconnect:\n- name: far\n  address: far:1\n";
         assert!(varies(entry));
         for fixed in [
             "pool: {min: 2, max: 2}\n",
             "resume: false\n",
-            "protocol: Jmux\n",
+            "protocol: JMUX\n",
         ] {
             assert!(!varies(&format!("{entry}{fixed}")), "{fixed}");
         }
         let exit = "role: Exit\nlisten: 0.0.0.0:64000\n";
         assert!(varies(exit));
         assert!(!varies(&format!("{exit}resume: false\n")));
-    }
-
-    #[test]
-    fn rules_of_either_form_are_in_the_policy_that_is_in_force() {
-        for allow in ["allow: ['a:1']\n", "policy: {allow: ['a:1']}\n"] {
-            let text =
-                format!("role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\n{allow}");
-            let policy = Config::from_yaml(&text).unwrap().reloadable().policy;
-            assert_eq!(policy.allow, ["a:1".parse().unwrap()], "{allow}");
-        }
     }
 }

@@ -8,80 +8,100 @@
 mod admin_hosts;
 mod carrier;
 mod check;
+mod congestion_control;
+mod connect;
 mod forward;
 mod gateway;
 mod gateway_key;
 mod hash;
-mod listen;
+mod limits;
+mod listener;
 mod locate;
 mod network;
+mod peers;
 mod policy;
 mod pool;
 mod problem;
 mod protocol;
+mod proxies;
 mod proxy;
+mod proxy_protocol;
 mod public_keys;
 mod rate;
 mod rendezvous;
 mod reverse;
+#[cfg(feature = "schemars")]
+mod schema;
 mod security;
 mod server_tls;
 mod size;
 mod ssh;
 pub mod status;
 mod target;
+mod text;
+mod timeouts;
 mod transport;
 mod trusted_proxies;
 mod web_socket;
 
 pub use admin_hosts::ADMIN_HOSTS_MAX;
 pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
-pub use forward::{
-    FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, Priority, RATE_MAX, RATE_MIN,
+pub use congestion_control::CongestionControl;
+pub use connect::{
+    CONNECT_MAX, CONNECT_NAME_LENGTH_MAX, Connect, ConnectWebSocket, ORDER_MAX, WebSocketScheme,
 };
-pub use gateway::{Arrivals, Entry, Exit, Exits, Gateway, Reloadable, Rendezvous, SessionConfig};
+pub use forward::{FORWARDS_MAX, Forward, TARGETS_MAX};
+pub use gateway::{Arrivals, Entry, Exit, Gateway, Reloadable, Rendezvous, SessionConfig};
 pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
 pub use hash::config_hash;
-pub use listen::{Auth, ListenProtocol, ProxyProtocol};
+pub use limits::{LIMIT_MAX, Limits, PEER_CARRIERS_MAX, PeerLimits, Priority, RATE_MAX, RATE_MIN};
+pub use listener::Listener;
 pub use locate::Position;
 pub use network::{
     DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
     NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, NETWORK_PEERS_MAX, NETWORK_QUEUES_MAX,
-    Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_pool,
+    Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_of_peer,
+    check_network_pool,
+};
+pub use peers::{
+    ExpirationTime, PEER_KEYS_MAX, PEER_NAMES_MAX, PEER_RULES_MAX, PEERS_MAX, Peer, PeerList,
+    PeerProblem, PeerRules, check_certificate_peers, check_peers, parse_peers, readable_peers,
 };
 pub use policy::{
     Cidr, CidrError, HostPattern, NAT64_PREFIXES_MAX, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports,
-    RULES_MAX, Rule, RuleError, ends_in_number,
+    RULES_MAX, Rule, RuleError, RuleFields, ends_in_number,
 };
 pub use pool::{POOL_MAX, Pool};
 pub use problem::ConfigError;
 pub use protocol::{Capabilities, Protocol};
+pub use proxies::{Auth, PROXIES_MAX, ProxyListen, ProxyListener};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
-pub use public_keys::{
-    ExpirationTime, OWN_KEYS_MAX, PEER_KEYS_MAX, PEER_RULES_MAX, Peer, PeerProblem, PeerRules,
-    PublicKeys, check_peers, key_roles, parse_peers, readable_peers,
-};
+pub use proxy_protocol::{Accept, ProxyProtocol, Send};
+pub use public_keys::{OWN_KEYS_MAX, PublicKeys};
 pub use rate::{BitRate, BitRateError};
-pub use rendezvous::Leaf;
+pub use rendezvous::{ConnectRendezvous, MeetingPlace, Member, RENDEZVOUS_MAX, check_members};
 pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};
-pub use security::{MutualTls, PEERS_MAX, Security};
+pub use security::{Certificates, Security};
 pub use server_tls::ServerTls;
 pub use size::ByteSize;
 pub use ssh::{HOST_KEYS_MAX, SSH_IDENTITY, Ssh, SshAlgorithms, SshListener};
 pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
+pub use timeouts::{
+    HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT, KEEPALIVE_SECONDS_MAX,
+    TIMEOUT_SECONDS_MAX, Timeouts,
+};
 pub use transport::Transport;
 pub use trusted_proxies::{TRUSTED_PROXIES_MAX, check_trusted_proxies};
 pub use web_socket::{ORIGINS_MAX, WebSocket};
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use serde_yaml::{Mapping, Value};
 
 /// TCP port on which exit gateways listen for carriers. No forward may use this port.
 pub const CARRIER_PORT: u16 = muxtunnel_contract::ports::CARRIER;
 /// TCP port of the admin endpoint (HTTP) of every gateway. No forward may use this port.
 pub const ADMIN_PORT: u16 = muxtunnel_contract::ports::ADMIN;
-/// Maximum number of exits in `connect`.
-pub const CONNECT_MAX: usize = 16;
 /// Default maximum number of streams per session.
 pub const STREAMS_DEFAULT: u32 = 4096;
 /// Default maximum number of carriers of an exit.
@@ -98,29 +118,21 @@ pub const RECEIVE_MIN: ByteSize = ByteSize(1 << 20);
 pub const RETAIN_DEFAULT: ByteSize = ByteSize(64 << 20);
 /// Minimum size of a session's retransmit buffer: 1 MiB.
 pub const RETAIN_MIN: ByteSize = ByteSize(1 << 20);
-/// Minimum receive window of a stream of protocol Jmux. JMUX has no credit for the whole session,
+/// Minimum receive window of a stream of protocol JMUX. JMUX has no credit for the whole session,
 /// so `limits.streams` times this minimum must fit into `memory.receive`.
 pub const STREAM_RECEIVE_MIN: ByteSize = ByteSize(16 << 10);
 /// Maximum number of workers of a gateway.
 pub const WORKERS_MAX: u16 = 64;
-/// Default for [`Timeouts::half_open_seconds`].
-pub const HALF_OPEN_SECONDS_DEFAULT: u32 = 3600;
-/// Default for [`Timeouts::keepalive_seconds`].
-pub const KEEPALIVE_SECONDS_DEFAULT: u32 = 60;
-/// Maximum of [`Timeouts::keepalive_seconds`]: 2 hours.
-pub const KEEPALIVE_SECONDS_MAX: u32 = 7200;
 /// Default for [`Memory::stall_seconds`].
 pub const STALL_SECONDS_DEFAULT: u32 = 60;
 /// Default for [`Config::liveness_seconds`]. Common proxies cut connections that are silent for 60 s.
-pub const LIVENESS_SECONDS_DEFAULT: u32 = 20;
+pub const LIVENESS_SECONDS_DEFAULT: u32 = 15;
 /// Minimum of [`Config::liveness_seconds`].
 pub const LIVENESS_SECONDS_MIN: u32 = 5;
 /// Maximum of [`Config::liveness_seconds`].
 pub const LIVENESS_SECONDS_MAX: u32 = 300;
 /// Minimum of [`Config::packet_bytes`].
 pub const PACKET_BYTES_MIN: u16 = 1024;
-/// Maximum timeout of a stream: 30 days.
-pub const TIMEOUT_SECONDS_MAX: u32 = 30 * 24 * 3600;
 /// Default number of seconds after SIGTERM during which a gateway still accepts connections, so
 /// that load balancers can react.
 pub const DRAIN_ACCEPT_SECONDS_DEFAULT: u32 = 5;
@@ -129,9 +141,11 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DR
 
 /// The whole configuration of one gateway.
 ///
-/// A running gateway applies changes of `forwards`, `allow`, `policy`, `allowListen`,
-/// `trustedProxies`, `timeouts`, `memory.sessions` and `security.peers`. A change of any
-/// other field needs a restart.
+/// A running gateway applies changes of `forwards`, `reverseForwards`, `proxies`, `allow`, `deny`,
+/// `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `trustedProxies`, `timeouts`,
+/// `memory.sessions`, `security.peers`, `members`, and of the keys and names in `connect` and
+/// `rendezvous`. A change of any other field needs a restart.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -140,10 +154,9 @@ pub struct Config {
     /// The mux protocol on the carriers. Both ends must have the same protocol.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Entry with protocol Jmux: the size in bytes of the largest packet, header included, that the
+    /// Entry with protocol JMUX: the size in bytes of the largest packet, header included, that the
     /// entry offers to accept: [`PACKET_BYTES_MIN`]..=65,535. Default: 4,096, which every peer
     /// accepts. muxgate and jetsocat 2024.3.2 and later accept 65,535.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_bytes: Option<u16>,
     /// The transport of carriers. Both ends must have the same transport.
     #[serde(default, skip_serializing_if = "Transport::is_default")]
@@ -151,7 +164,6 @@ pub struct Config {
     /// How carriers are secured.
     pub security: Security,
     /// If set, carriers are WebSocket connections.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
     /// The congestion control of carriers.
     #[serde(default)]
@@ -164,30 +176,16 @@ pub struct Config {
         skip_serializing_if = "is_liveness_default"
     )]
     pub liveness_seconds: u32,
-    /// Entry: `host:port` or `unix:/path` of the exit's carrier listener, or a comma-separated list
-    /// of at most [`CONNECT_MAX`] exits. For an entry or exit with `rendezvous`: `host:port` of the
-    /// rendezvous. Otherwise an exit does not set this field.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connect: Option<String>,
-    /// Entry, not with protocol Jmux: `host:port` of any exit. The entry dials this address if no
-    /// address of `connect` answers, for example while a name server still returns the addresses of
-    /// removed exits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connect_fallback: Option<String>,
-    /// Entry, instead of `connect`: a program and its arguments, at most [`COMMAND_WORDS_MAX`]
-    /// words. The entry starts the program for each carrier, without a shell. The program's
-    /// standard input and output are the connection to the exit.
+    /// Entry: its exits, 1..=[`CONNECT_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub connect_command: Vec<String>,
+    pub connect: Vec<Connect>,
     /// The proxy for connections to `connect`. By default, WebSocket carriers use the proxy of the
     /// environment variables, and other carriers use no proxy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
     /// Exit: the address on which it accepts carriers: `addr:port`, `unix:/path` or
     /// [`LISTEN_STDIO`]. With [`LISTEN_STDIO`], the process's standard input and output are its
     /// only carrier, and the process exits when that carrier ends. Rendezvous: `addr:port` on which
     /// it accepts leaves. An entry and an exit with `rendezvous` do not set this field.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
     /// Exit and rendezvous whose `listen` is `addr:port`: the networks of load balancers, at most
     /// [`TRUSTED_PROXIES_MAX`]. A connection from these networks must begin with a PROXY protocol
@@ -195,40 +193,57 @@ pub struct Config {
     /// header from other addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<Cidr>,
-    /// Entry or exit: the name under which both meet at the rendezvous, and the secret. `connect`
-    /// is then the address of the rendezvous.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rendezvous: Option<Leaf>,
-    /// Rendezvous: the file with the secrets of all names, one line `NAME EXIT-SECRET ENTRY-SECRET`
-    /// for each name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secrets_file: Option<String>,
+    /// Exit: instead of `listen`, the rendezvous where the exit waits for entries, at most
+    /// [`RENDEZVOUS_MAX`]. Only mode PublicKeys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rendezvous: Vec<MeetingPlace>,
+    /// Rendezvous: the accepted leaves, 0..=[`PEERS_MAX`] together with those of
+    /// `security.peersFile`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
     /// Exit with a protocol other than SSH: a second listener for SSH carriers, with the same
     /// policy and limits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshListener>,
     /// Entry or exit: the gateway carries IP packets between the networks of both sides. Default:
     /// streams only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
     /// `addr:port` of the admin endpoint. Default: no admin endpoint.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
     /// The names under which clients reach the admin endpoint, at most [`ADMIN_HOSTS_MAX`]. The
     /// endpoint also serves requests whose `Host` is an IP address or `localhost`, and refuses all
     /// other requests, which a web page may have caused (DNS rebinding).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_hosts: Vec<String>,
-    /// Entry: its forwards, at most [`FORWARDS_MAX`].
+    /// Entry: the ports whose streams the exit connects to their targets, at most [`FORWARDS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
-    /// Exit: the targets that it may dial, at most [`RULES_MAX`] rules. The short form of
-    /// `policy.allow`.
+    /// Entry: the ports that exits open, and whose streams the entry connects to their targets, at
+    /// most [`FORWARDS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reverse_forwards: Vec<Forward>,
+    /// Entry: the ports whose clients name their targets, at most [`PROXIES_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxies: Vec<ProxyListener>,
+    /// Exit: the targets that it may dial, at most [`RULES_MAX`] rules. Empty: no target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Rule>,
-    /// Exit: the targets that it may dial, and the targets that it may not dial.
-    #[serde(default, skip_serializing_if = "Policy::is_empty")]
-    pub policy: Policy,
+    /// Exit: the targets that it may not dial, at most [`RULES_MAX`] rules. These rules take
+    /// precedence over `allow`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<Rule>,
+    /// Entry and exit: protected networks, such as the API server's, at most [`PROTECTED_MAX`]. A
+    /// rule allows such an address only if the rule's own network lies within the protected network.
+    #[serde(
+        default,
+        rename = "protectedCIDRs",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub protected_cidrs: Vec<Cidr>,
+    /// Entry and exit: NAT64 prefixes of the network (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits, at
+    /// most [`NAT64_PREFIXES_MAX`]. An address in such a prefix is protected like the IPv4 address
+    /// that it contains. 64:ff9b::/96 is always included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nat64_prefixes: Vec<Cidr>,
     /// Exit whose protocol supports listeners: the addresses on which entries may request
     /// listeners, at most [`LISTEN_RULES_MAX`] rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -237,11 +252,9 @@ pub struct Config {
     /// with `network`, one worker per queue. For a JMUX entry, a command or `listen: stdio`, one
     /// worker. Otherwise one worker per core. A JMUX entry has one worker, because jetsocat accepts
     /// a single carrier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<u16>,
     /// Entry whose protocol supports several carriers: the number of carriers of each session.
     /// Default: see [`Self::pool`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
     /// Protocol Native: whether streams survive the loss of their carrier, if the other end agrees.
     /// A session then retains the payload that it sent, at most `memory.retain`, until the peer
@@ -253,14 +266,14 @@ pub struct Config {
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub splice: bool,
     /// Timeouts of streams without activity.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Timeouts::is_default")]
     pub timeouts: Timeouts,
     /// Bounds of the memory of one session.
     #[serde(default)]
     pub memory: Memory,
     /// Bounds of the number of streams and carriers.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: GatewayLimits,
     /// Shutdown after SIGTERM.
     #[serde(default)]
     pub drain: Drain,
@@ -278,46 +291,9 @@ pub enum Role {
     Rendezvous,
 }
 
-/// The congestion control of carriers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CongestionControl {
-    /// Cubic with protocols QUIC and HTTP3, and on paths with a round-trip time below 1 ms;
-    /// otherwise the system's default.
-    #[default]
-    Auto,
-    /// Loss-based, the usual default of Linux.
-    Cubic,
-    /// Based on measured bandwidth and round-trip time. For carriers over TCP, the node's kernel
-    /// must support BBR.
-    Bbr,
-}
-
-/// The times after which a stream without activity, or whose client or target has vanished, is
-/// reset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Timeouts {
-    /// Seconds without payload in either direction, 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
-    pub idle_seconds: u32,
-    /// Seconds without payload while one half is closed, 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
-    pub half_open_seconds: u32,
-    /// Seconds of silence after which the gateway probes a client or target over TCP,
-    /// 0..=[`KEEPALIVE_SECONDS_MAX`]. 0: never.
-    pub keepalive_seconds: u32,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            idle_seconds: 0,
-            half_open_seconds: HALF_OPEN_SECONDS_DEFAULT,
-            keepalive_seconds: KEEPALIVE_SECONDS_DEFAULT,
-        }
-    }
-}
-
 /// Memory bounds of one session. If the process has a memory limit, its sessions also share a part
 /// of the limit: half of it for `receive` and an eighth for `retain`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Memory {
@@ -336,7 +312,6 @@ pub struct Memory {
     /// Exit: the number of sessions that the exit expects, 1..=[`SESSIONS_MAX`]. They share a part
     /// of the process's memory limit equally. A running gateway applies a change to new sessions.
     /// Default: 4. An entry knows the number of its sessions.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<u32>,
 }
 
@@ -381,14 +356,14 @@ const fn is_yes(value: &bool) -> bool {
 /// Bounds of the number of streams and carriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Limits {
+pub struct GatewayLimits {
     /// Streams per session, 1..=1,000,000.
     pub streams: u32,
     /// Concurrent carriers of an exit, 1..=1,024.
     pub carriers: u32,
 }
 
-impl Default for Limits {
+impl Default for GatewayLimits {
     fn default() -> Self {
         Self {
             streams: STREAMS_DEFAULT,
@@ -441,18 +416,11 @@ impl Config {
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> Self {
         Self {
-            forwards: new.forwards.clone(),
-            allow: new.allow.clone(),
-            policy: new.policy.clone(),
-            allow_listen: new.allow_listen.clone(),
-            trusted_proxies: new.trusted_proxies.clone(),
-            timeouts: new.timeouts,
-            memory: Memory {
-                sessions: new.memory.sessions,
-                ..self.memory
-            },
             security: self.security.with_peers_of(&new.security),
-            ..self.clone()
+            connect: connect::with_identities_of(&self.connect, &new.connect),
+            rendezvous: rendezvous::with_keys(&self.rendezvous, &new.rendezvous),
+            network: network::with_peers_of(self.network.as_ref(), new.network.as_ref()),
+            ..self.with_fields_of(Some(new))
         }
     }
 
@@ -474,45 +442,56 @@ impl Config {
             .collect()
     }
 
-    /// The configuration without its reloadable fields: `forwards`, `allow`, `policy`,
-    /// `allowListen`, `trustedProxies`, `timeouts`, `memory.sessions` and `security.peers`
-    /// are empty or have their defaults.
+    /// The configuration without its reloadable fields: these are empty or have their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
         Self {
-            forwards: Vec::new(),
-            allow: Vec::new(),
-            policy: Policy::default(),
-            allow_listen: Vec::new(),
-            trusted_proxies: Vec::new(),
-            timeouts: Timeouts::default(),
+            security: self.security.without_peers(),
+            connect: connect::without_identities(&self.connect),
+            rendezvous: rendezvous::without_keys(&self.rendezvous),
+            network: network::without_peers(self.network.as_ref()),
+            ..self.with_fields_of(None)
+        }
+    }
+
+    /// The configuration with the reloadable fields of `new`, or with their defaults. The peers, of
+    /// which a gateway reloads a part, stay.
+    fn with_fields_of(&self, new: Option<&Self>) -> Self {
+        fn of<'a, T: Clone + Default>(
+            new: Option<&'a Config>,
+            field: fn(&'a Config) -> &'a T,
+        ) -> T {
+            new.map(field).cloned().unwrap_or_default()
+        }
+        Self {
+            forwards: of(new, |new| &new.forwards),
+            reverse_forwards: of(new, |new| &new.reverse_forwards),
+            proxies: of(new, |new| &new.proxies),
+            allow: of(new, |new| &new.allow),
+            deny: of(new, |new| &new.deny),
+            protected_cidrs: of(new, |new| &new.protected_cidrs),
+            nat64_prefixes: of(new, |new| &new.nat64_prefixes),
+            allow_listen: of(new, |new| &new.allow_listen),
+            trusted_proxies: of(new, |new| &new.trusted_proxies),
+            timeouts: of(new, |new| &new.timeouts),
             memory: Memory {
-                sessions: None,
+                sessions: of(new, |new| &new.memory.sessions),
                 ..self.memory
             },
-            security: self.security.without_peers(),
+            members: of(new, |new| &new.members),
             ..self.clone()
         }
     }
 
-    /// The number of carriers of each session. The default is [`Pool::GROWING`] for an entry under
-    /// these conditions:
-    /// - its protocol supports several carriers
-    /// - its transport is TCP
-    /// - it has no `connectCommand`
-    /// - `resume` is true, or the protocol does not support `resume`
-    ///
-    /// Otherwise the default is [`Pool::ONE`].
+    /// The number of carriers of each session. The default is [`Pool::default_of`] for an entry without a
+    /// command in `connect`, and otherwise [`Pool::ONE`].
     #[must_use]
     pub fn pool(&self) -> Pool {
-        let can = self.protocol.can();
-        let grows = self.role == Role::Entry
-            && can.several_carriers
-            && self.transport == Transport::Tcp
-            && (self.resume || !can.resume)
-            && self.connect_command.is_empty();
-        self.pool
-            .unwrap_or(if grows { Pool::GROWING } else { Pool::ONE })
+        let default = match self.role == Role::Entry && self.command().is_none() {
+            true => Pool::default_of(self.protocol, self.transport, self.resume),
+            false => Pool::ONE,
+        };
+        self.pool.unwrap_or(default)
     }
 
     /// Whether streams survive the loss of their carrier on this end. With `listen: stdio`, streams
@@ -526,11 +505,6 @@ impl Config {
     #[must_use]
     pub fn is_stdio(&self) -> bool {
         self.listen.as_deref() == Some(LISTEN_STDIO)
-    }
-
-    /// The rules that allow targets, from `allow` and `policy.allow`.
-    pub fn allowed(&self) -> impl Iterator<Item = &Rule> + Clone {
-        self.allow.iter().chain(&self.policy.allow)
     }
 }
 

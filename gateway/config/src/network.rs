@@ -2,10 +2,12 @@
 
 mod assigned;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 pub use assigned::{check_network_dns, check_network_pool};
 
@@ -39,6 +41,7 @@ pub const MTU_MIN: u16 = 1280;
 
 /// A TUN interface of this host that exchanges IP packets with the other side. Both sides have the
 /// same networks.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Network {
@@ -69,7 +72,7 @@ pub struct Network {
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub queues: u16,
     /// Exit: the networks of each entry, at most [`NETWORK_PEERS_MAX`]. If this field and `pool`
-    /// are empty, one entry at a time has all of `entryCIDRs`.
+    /// are empty, one entry at a time has all of `entryCIDRs`. A running gateway reloads the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<NetworkPeer>,
     /// Networks within `entryCIDRs`. Exit: each entry gets an address from each of these networks,
@@ -78,7 +81,6 @@ pub struct Network {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pool: Vec<Cidr>,
     /// Exit: the DNS settings that the exit assigns to its entries.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<NetworkDns>,
     /// Entry: whether the gateway sets the addresses of the interface: it adds the addresses that
     /// the exit assigns, and removes all others except those of scope link. The gateway then needs
@@ -87,7 +89,6 @@ pub struct Network {
     pub set_addresses: bool,
     /// Entry: the file into which the gateway writes the DNS servers that the exit assigns, in the
     /// format of resolv.conf(5).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_file: Option<PathBuf>,
     /// Exit: whether entries may send packets to one another.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -153,6 +154,22 @@ const fn is_one(queues: &u16) -> bool {
     *queues == 1
 }
 
+/// The network of `running` with the networks of the peers in `new`.
+pub(crate) fn with_peers_of(running: Option<&Network>, new: Option<&Network>) -> Option<Network> {
+    let mut network = running?.clone();
+    if let Some(new) = new {
+        network.peers.clone_from(&new.peers);
+    }
+    Some(network)
+}
+
+/// The network without the networks of peers: the part that needs a restart.
+pub(crate) fn without_peers(network: Option<&Network>) -> Option<Network> {
+    let mut network = network?.clone();
+    network.peers.clear();
+    Some(network)
+}
+
 /// Checks the network, and that it is compatible with the rest of the configuration.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let Some(network) = &config.network else {
@@ -199,17 +216,14 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 
 fn check_queues(config: &Config, network: &Network) -> Result<(), ConfigError> {
     let queues = network.queues;
-    if !(1..=NETWORK_QUEUES_MAX).contains(&queues) {
-        let problem = format!("must be from 1 to {NETWORK_QUEUES_MAX}");
-        return Err(ConfigError::field("network.queues", problem));
-    }
+    ConfigError::unless_in("network.queues", queues, 1..=NETWORK_QUEUES_MAX)?;
     if config.workers.is_some_and(|workers| workers != queues) {
         let problem = format!(
             "must equal network.queues, which is {queues}: each queue has its own worker, so that no flow is reordered"
         );
         return Err(ConfigError::field("workers", problem));
     }
-    if queues > 1 && (config.is_stdio() || !config.connect_command.is_empty()) {
+    if queues > 1 && (config.is_stdio() || config.command().is_some()) {
         let problem = "must be 1 if the carrier is a command or standard input and output, because each queue needs its own carrier";
         return Err(ConfigError::field("network.queues", problem));
     }
@@ -227,22 +241,46 @@ fn is_interface_name(name: &str) -> bool {
 
 fn check_cidrs(field: &str, cidrs: &[Cidr]) -> Result<(), ConfigError> {
     let field = format!("network.{field}");
-    if !(1..=NETWORK_CIDRS_MAX).contains(&cidrs.len()) {
-        let problem = format!("must list 1 to {NETWORK_CIDRS_MAX} networks");
-        return Err(ConfigError::field(field, problem));
-    }
-    let cannot_be =
-        |address: IpAddr| address.is_loopback() || address.is_multicast() || is_link_local(address);
-    match cidrs.iter().position(|cidr| cannot_be(cidr.address)) {
+    check_count(&field, cidrs)?;
+    match cidrs.iter().position(|cidr| is_not_routed(cidr.address)) {
         Some(index) => {
-            let problem = format!(
-                "{} has loopback, link-local or multicast addresses, which are not routed to other hosts",
-                cidrs[index]
-            );
+            let problem = not_routed(cidrs[index]);
             Err(ConfigError::field(format!("{field}[{index}]"), problem))
         }
         None => Ok(()),
     }
+}
+
+fn check_count(field: &str, cidrs: &[Cidr]) -> Result<(), ConfigError> {
+    if (1..=NETWORK_CIDRS_MAX).contains(&cidrs.len()) {
+        return Ok(());
+    }
+    let problem = format!("must list 1 to {NETWORK_CIDRS_MAX} networks");
+    Err(ConfigError::field(field, problem))
+}
+
+/// Checks a network of a peer. `entry_cidrs`: the networks of the entry's side, which must contain it.
+///
+/// # Errors
+/// The problem.
+pub fn check_network_of_peer(cidr: Cidr, entry_cidrs: &[Cidr]) -> Result<(), String> {
+    if is_not_routed(cidr.address) {
+        return Err(not_routed(cidr));
+    }
+    match entry_cidrs.iter().any(|all| all.has(cidr)) {
+        true => Ok(()),
+        false => Err(format!("{cidr} is not within entryCIDRs")),
+    }
+}
+
+fn is_not_routed(address: IpAddr) -> bool {
+    address.is_loopback() || address.is_multicast() || is_link_local(address)
+}
+
+fn not_routed(cidr: Cidr) -> String {
+    format!(
+        "{cidr} has loopback, link-local or multicast addresses, which are not routed to other hosts"
+    )
 }
 
 fn is_link_local(address: IpAddr) -> bool {
@@ -264,40 +302,33 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
         let problem = "only an exit has several entries: remove the field";
         return Err(ConfigError::field(format!("network.{field}"), problem));
     }
-    if network.peers.len() > NETWORK_PEERS_MAX {
-        let problem = format!(
-            "has {} entries, at most {NETWORK_PEERS_MAX} are allowed",
-            network.peers.len()
-        );
-        return Err(ConfigError::field("network.peers", problem));
-    }
+    ConfigError::unless_at_most("network.peers", network.peers.len(), NETWORK_PEERS_MAX)?;
     let proves = matches!(
         config.security,
-        Security::PublicKeys(_) | Security::MutualTls(_)
+        Security::PublicKeys(_) | Security::Certificates(_)
     );
     if !network.peers.is_empty() && !proves {
-        let problem = "need security.mode PublicKeys or MutualTls, because entries are distinguished by identity";
+        let problem = "need security.mode PublicKeys or Certificates, because entries are distinguished by identity";
         return Err(ConfigError::field("network.peers", problem));
     }
+    let mut identities = BTreeSet::new();
     for (index, peer) in network.peers.iter().enumerate() {
         let field = format!("peers[{index}]");
-        let others = &network.peers[..index];
         if !(1..=PEER_BYTES_MAX).contains(&peer.identity.len()) {
             let problem = format!("must have 1 to {PEER_BYTES_MAX} bytes");
             let field = format!("network.{field}.identity");
             return Err(ConfigError::field(field, problem));
         }
-        if others.iter().any(|other| other.identity == peer.identity) {
+        if !identities.insert(&peer.identity) {
             let problem = format!("{:?} is listed twice", peer.identity);
             let field = format!("network.{field}.identity");
             return Err(ConfigError::field(field, problem));
         }
-        check_cidrs(&format!("{field}.CIDRs"), &peer.cidrs)?;
-        let within = |cidr: &Cidr| network.entry_cidrs.iter().any(|all| all.has(*cidr));
-        if let Some(outside) = peer.cidrs.iter().position(|cidr| !within(cidr)) {
-            let problem = format!("{} is not within entryCIDRs", peer.cidrs[outside]);
-            let field = format!("network.{field}.CIDRs[{outside}]");
-            return Err(ConfigError::field(field, problem));
+        let field = format!("network.{field}.CIDRs");
+        check_count(&field, &peer.cidrs)?;
+        for (index, cidr) in peer.cidrs.iter().enumerate() {
+            let checked = check_network_of_peer(*cidr, &network.entry_cidrs);
+            checked.map_err(|problem| ConfigError::field(format!("{field}[{index}]"), problem))?;
         }
     }
     Ok(())
@@ -363,8 +394,8 @@ mod tests {
             ("device: ''", "network.device"),
             ("device: 'a/b'", "network.device"),
             ("device: sixteen-bytes-xx", "network.device"),
-            ("allow: [web.example.com]", "network.allow[0]"),
-            ("deny: ['*.example.com']", "network.deny[0]"),
+            ("allow: [{host: web.example.com}]", "network.allow[0]"),
+            ("deny: [{host: '*.example.com'}]", "network.deny[0]"),
             (
                 "peers: [{identity: a, CIDRs: [10.8.0.2]}]",
                 "network.peers: need security.mode",
@@ -373,7 +404,10 @@ mod tests {
             let problem = with(rest);
             assert!(problem.contains(field), "{rest}: {problem}");
         }
-        assert_eq!(with("allow: ['10.1.0.0/16:443'], deny: ['*:25']"), "");
+        assert_eq!(
+            with("allow: [{cidr: 10.1.0.0/16, port: 443}], deny: [{host: '*', port: 25}]"),
+            ""
+        );
         let loopback = problem("network: {entryCIDRs: [10.8.0.2], exitCIDRs: [127.0.0.0/8]}\n");
         assert!(loopback.contains("network.exitCIDRs[0]"), "{loopback}");
         let workers =
@@ -388,21 +422,21 @@ mod tests {
         assert!(with("workers: 4\n").contains("network.queues, which is 2"));
         #[cfg(feature = "connect-command")]
         {
-            let command = "role: Entry\nconnectCommand: [ssh, host]\nsecurity: {mode: None}\n\
+            let command = "role: Entry\nconnect: [{name: far, command: [ssh, host]}]\nsecurity: {mode: None}\n\
                  network: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}\n";
             let command = Config::from_yaml(command).unwrap_err().to_string();
             assert!(command.contains("network.queues"), "{command}");
         }
         let jmux =
-            problem("protocol: Jmux\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
-        assert!(jmux.contains("network: protocol Jmux"), "{jmux}");
+            problem("protocol: JMUX\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
+        assert!(jmux.contains("network: protocol JMUX"), "{jmux}");
     }
 
     #[test]
     fn peers_have_networks_of_their_own_within_the_entries() {
         let with = |peers: &str| {
             let text = format!(
-                "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: MutualTls, certificate: /a, key: /b, ca: /c, peers: [a, b]}}\n\
+                "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: Certificates, certificate: /a, key: /b, ca: /c, peers: [a, b]}}\n\
                  network: {{entryCIDRs: [10.8.0.0/24], exitCIDRs: [10.0.0.0/8], peers: [{peers}]}}\n"
             );
             match Config::from_yaml(&text) {

@@ -3,58 +3,53 @@
 //! This module has the types, text forms and checks. `gateway/src/net/policy.rs` applies the rules.
 //! The parser rejects invalid rules and rules that could never match.
 
+mod fields;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 
+use crate::forward::{FORWARDS_MAX, TARGETS_MAX};
+use crate::proxies::PROXIES_MAX;
 use crate::target::{Target, UNIX_PREFIX, unix_path_problem};
+use crate::text::by_text;
 use crate::{Config, ConfigError, Role};
+pub use fields::RuleFields;
 
-/// Maximum number of rules in `allow`, and in each list of `policy`.
-pub const RULES_MAX: usize = 256;
-/// Maximum number of networks in `policy.protected`.
+/// Maximum number of rules in `allow`, and in `deny`.
+pub const RULES_MAX: usize = 768;
+const _: () = assert!(
+    RULES_MAX == 2 * 64 + (FORWARDS_MAX + PROXIES_MAX) * TARGETS_MAX,
+    "every spec fits: the 64 rules of `deny`, and a denial for each of the 64 rules of `allow` and for each target"
+);
+/// Maximum number of networks in `protectedCIDRs`.
 pub const PROTECTED_MAX: usize = 64;
-/// Maximum number of prefixes in `policy.nat64Prefixes`.
+/// Maximum number of prefixes in `nat64Prefixes`.
 pub const NAT64_PREFIXES_MAX: usize = 8;
 /// Maximum length of a peer's identity, in bytes.
 pub const PEER_BYTES_MAX: usize = 256;
 
-/// The targets that an exit may dial, by peer.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+/// The targets that an exit may dial.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Allowed targets, at most [`RULES_MAX`] rules. Empty: no target.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The value of [`Config::allow`].
     pub allow: Vec<Rule>,
-    /// Denied targets, at most [`RULES_MAX`] rules. These rules take precedence over `allow`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The value of [`Config::deny`].
     pub deny: Vec<Rule>,
-    /// Protected networks, such as the API server's, at most [`PROTECTED_MAX`]. A rule allows such
-    /// an address only if the rule's own network lies within the protected network.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The value of [`Config::protected_cidrs`].
     pub protected: Vec<Cidr>,
-    /// NAT64 prefixes of the network (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits, at most
-    /// [`NAT64_PREFIXES_MAX`]. An address in such a prefix is protected like the IPv4 address that
-    /// it contains. 64:ff9b::/96 is always included.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The value of [`Config::nat64_prefixes`].
     pub nat64_prefixes: Vec<Cidr>,
 }
 
-impl Policy {
-    /// Whether all lists are empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// A rule. Text forms: `web.example.com:443`, `*.example.com:8000-8100`, `*:25`, `web.example.com`,
+/// A rule. The file has its [`RuleFields`], or `{unix: /PATH}`. Text forms on the command line: `web.example.com:443`, `*.example.com:8000-8100`, `*:25`, `web.example.com`,
 /// `10.0.0.0/8:5432`, `192.0.2.7`, `[2001:db8::1]:443`, `[2001:db8::]/32:443`, `2001:db8::/32`,
 /// each optionally followed by `,peer=IDENTITY`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "fields::Fields", into = "fields::Fields")]
 pub struct Rule {
     /// The hosts that the rule covers.
     pub host: HostPattern,
@@ -430,71 +425,41 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Serializes and deserializes the type as its text form.
-macro_rules! as_text {
-    ($type:ty) => {
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(de::Error::custom)
-            }
-        }
-    };
-}
-
-as_text!(Rule);
-as_text!(Cidr);
+by_text!(Cidr);
 
 /// Prefix lengths of RFC 6052, section 2.2.
 const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 
-/// Checks the role and the lengths of the lists, and that only one of `allow` and `policy.allow` is
-/// set.
+/// Checks the role and the lengths of the lists.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
-    let policy = &config.policy;
-    if config.role != Role::Exit {
-        for (field, is_empty) in [
-            ("allow", config.allow.is_empty()),
-            (
-                "policy",
-                policy.is_empty() || config.role == Role::Entry && policy.allow.is_empty(),
-            ),
-        ] {
-            if !is_empty {
-                return Err(ConfigError::field(field, "only an exit dials targets"));
-            }
-        }
-    }
-    for (field, length, most) in [
-        ("allow", config.allow.len(), RULES_MAX),
-        ("policy.allow", policy.allow.len(), RULES_MAX),
-        ("policy.deny", policy.deny.len(), RULES_MAX),
-        ("policy.protected", policy.protected.len(), PROTECTED_MAX),
+    let dials = config.role != Role::Rendezvous;
+    let is_exit = config.role == Role::Exit;
+    for (field, length, most, may) in [
+        ("allow", config.allow.len(), RULES_MAX, is_exit),
+        ("deny", config.deny.len(), RULES_MAX, dials),
         (
-            "policy.nat64Prefixes",
-            policy.nat64_prefixes.len(),
+            "protectedCIDRs",
+            config.protected_cidrs.len(),
+            PROTECTED_MAX,
+            dials,
+        ),
+        (
+            "nat64Prefixes",
+            config.nat64_prefixes.len(),
             NAT64_PREFIXES_MAX,
+            dials,
         ),
     ] {
-        if length > most {
-            let problem = format!("has {length} entries, at most {most} are allowed");
+        if length > 0 && !may {
+            let problem = "only an exit dials targets: remove the field";
             return Err(ConfigError::field(field, problem));
         }
+        ConfigError::unless_at_most(field, length, most)?;
     }
     let is_prefix = |cidr: &&Cidr| cidr.address.is_ipv6() && NAT64_LENGTHS.contains(&cidr.length);
-    if let Some(wrong) = policy.nat64_prefixes.iter().find(|cidr| !is_prefix(cidr)) {
+    if let Some(wrong) = config.nat64_prefixes.iter().find(|cidr| !is_prefix(cidr)) {
         let problem = format!("{wrong} is not an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits");
-        return Err(ConfigError::field("policy.nat64Prefixes", problem));
-    }
-    if !config.allow.is_empty() && !policy.allow.is_empty() {
-        let problem = "is the short form of policy.allow: write all rules in one of the two fields";
-        return Err(ConfigError::field("allow", problem));
+        return Err(ConfigError::field("nat64Prefixes", problem));
     }
     Ok(())
 }

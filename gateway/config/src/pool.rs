@@ -1,46 +1,75 @@
 //! The number of carriers that an entry keeps to its exit.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
-use crate::ConfigError;
+use crate::{ConfigError, Protocol, Transport};
 
 /// Maximum number of carriers of a session.
 pub const POOL_MAX: u8 = 16;
 
 /// The number of carriers of a session.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[cfg_attr(
+    feature = "schemars",
+    derive(schemars::JsonSchema),
+    schemars(transform = crate::schema::open),
+    schemars(extend("x-kubernetes-validations" = [{
+        "rule": "!has(self.max) || self.min <= self.max",
+        "messageExpression": "'carrier.pool: min %d is more than max %d: lower min, or raise max'.format([self.min, self.max])",
+    }]))
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Pool {
-    /// Minimum number of carriers, 1..=[`POOL_MAX`].
+    /// Least number of carriers.
+    #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 16)))]
     pub min: u8,
-    /// Maximum number of carriers, `min`..=[`POOL_MAX`].
-    pub max: u8,
-}
-
-impl Default for Pool {
-    fn default() -> Self {
-        Self::ONE
-    }
+    /// Greatest number of carriers. Default: `min`.
+    #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 16)))]
+    pub max: Option<u8>,
 }
 
 impl Pool {
     /// Always one carrier.
-    pub const ONE: Self = Self { min: 1, max: 1 };
-    /// One to four carriers: the default under the conditions that `Config::pool` lists. With the
+    pub const ONE: Self = Self { min: 1, max: None };
+    /// One to four carriers: the default under the conditions of [`Self::default_of`]. With the
     /// kernel's defaults and a round trip of 100 ms, four carriers transfer one stream at more than
     /// 3.5 times the rate of one carrier (docs/performance.md).
-    pub const GROWING: Self = Self { min: 1, max: 4 };
+    pub const GROWING: Self = Self {
+        min: 1,
+        max: Some(4),
+    };
+
+    /// The pool of an entry without a pool in its configuration and without a command in `connect`.
+    /// [`Self::GROWING`] under these conditions:
+    /// - its protocol supports several carriers
+    /// - its transport is TCP or WebSocket
+    /// - `resume` is true, or the protocol does not support `resume`
+    ///
+    /// Otherwise [`Self::ONE`].
+    #[must_use]
+    pub const fn default_of(protocol: Protocol, transport: Transport, resume: bool) -> Self {
+        let can = protocol.can();
+        let is_tcp = matches!(transport, Transport::Tcp | Transport::WebSocket);
+        match can.several_carriers && is_tcp && (resume || !can.resume) {
+            true => Self::GROWING,
+            false => Self::ONE,
+        }
+    }
+
+    /// The value in force of the field of the same name.
+    #[must_use]
+    pub fn max(self) -> u8 {
+        self.max.unwrap_or(self.min)
+    }
 
     /// # Errors
     /// [`ConfigError::Field`]: out of bounds.
     pub(crate) fn check(self) -> Result<(), ConfigError> {
-        for (field, value) in [("pool.min", self.min), ("pool.max", self.max)] {
-            if !(1..=POOL_MAX).contains(&value) {
-                let problem = format!("must be from 1 to {POOL_MAX}");
-                return Err(ConfigError::field(field, problem));
-            }
-        }
-        if self.min > self.max {
+        ConfigError::unless_in("pool.min", self.min, 1..=POOL_MAX)?;
+        ConfigError::unless_in("pool.max", self.max(), 1..=POOL_MAX)?;
+        if self.min > self.max() {
             return Err(ConfigError::field("pool.min", "is greater than pool.max"));
         }
         Ok(())

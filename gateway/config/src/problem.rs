@@ -1,5 +1,8 @@
 //! Errors of a configuration, with their positions in its text.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
 use serde::de::DeserializeOwned;
 
 use crate::Position;
@@ -40,6 +43,35 @@ impl ConfigError {
         Self::Field {
             field: field.into(),
             problem: problem.into(),
+        }
+    }
+
+    /// Checks that the value of `field` is within `range`.
+    pub(crate) fn unless_in<T: PartialOrd + Display>(
+        field: &str,
+        value: T,
+        range: RangeInclusive<T>,
+    ) -> Result<(), Self> {
+        match range.contains(&value) {
+            true => Ok(()),
+            false => {
+                let (least, most) = (range.start(), range.end());
+                Err(Self::field(
+                    field,
+                    format!("must be from {least} to {most}"),
+                ))
+            }
+        }
+    }
+
+    /// Checks that the list `field` has at most `most` entries.
+    pub(crate) fn unless_at_most(field: &str, count: usize, most: usize) -> Result<(), Self> {
+        match count <= most {
+            true => Ok(()),
+            false => {
+                let problem = format!("has {count} entries, at most {most} are allowed");
+                Err(Self::field(field, problem))
+            }
         }
     }
 

@@ -2,34 +2,41 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::carrier::has_unix;
-use crate::{Config, ConfigError, Forward, Proxy, Security, Target};
+use crate::carrier::is_unix;
+use crate::{Config, ConfigError, Proxy, Security, connect, rendezvous};
 
-/// The mux protocol on a carrier.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The mux protocol of carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP. HTTP2 and
+/// HTTP3: a CONNECT request for each stream. HBONE: the tunnel protocol of Istio's proxies. JMUX: the
+/// protocol of jetsocat. Default: Native.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Protocol {
-    /// Devolutions' JMUX, compatible with jetsocat.
-    Jmux,
-    /// The protocol between two MuxTunnel gateways.
+    /// MuxTunnel's own protocol, between two MuxTunnel gateways.
     #[default]
     Native,
-    /// HTTP/2 (RFC 9113): one CONNECT request per stream. Without TLS, the protocol is HTTP/2 in
-    /// plaintext (h2c).
+    /// Devolutions' JMUX, the mux protocol of jetsocat.
+    #[serde(rename = "JMUX")]
+    Jmux,
+    /// HTTP/2 (RFC 9113) with a CONNECT request for each stream. Without TLS, the protocol is HTTP/2
+    /// in plaintext (h2c). The peer can also be another HTTP/2 proxy, or a client of an HTTP/2 proxy.
     #[serde(rename = "HTTP2")]
     Http2,
-    /// HBONE, compatible with Istio's proxies: HTTP/2 with mutual TLS, one CONNECT request per
-    /// stream.
+    /// HBONE, with a proxy of an Istio mesh at the other end: HTTP/2 with mutual TLS or, in security
+    /// mode None, in plaintext.
     #[serde(rename = "HBONE")]
     Hbone,
-    /// QUIC (RFC 9000) over UDP, between two MuxTunnel gateways: one QUIC stream per stream.
+    /// QUIC (RFC 9000) over UDP between two MuxTunnel gateways, with TLS. The exit's port is a UDP
+    /// port.
     #[serde(rename = "QUIC")]
     Quic,
-    /// HTTP/3 (RFC 9114) over UDP: one CONNECT request per stream.
+    /// HTTP/3 (RFC 9114) over UDP with a CONNECT request for each stream, with TLS. The peer can also
+    /// be another HTTP/3 proxy, or a client of an HTTP/3 proxy.
     #[serde(rename = "HTTP3")]
     Http3,
     /// SSH (RFC 4251): an exit is a server for ssh clients, an entry is a client of sshd. Each
-    /// stream is one channel.
+    /// stream is one channel. Not in the resources of the operator.
     #[serde(rename = "SSH")]
+    #[cfg_attr(feature = "schemars", schemars(skip))]
     Ssh,
 }
 
@@ -121,7 +128,7 @@ impl Protocol {
                 library_buffers: false,
             },
             Self::Jmux => Capabilities {
-                name: "Jmux",
+                name: "JMUX",
                 half_close: true,
                 // True only between two MuxTunnel gateways.
                 reset: true,
@@ -193,16 +200,6 @@ pub(crate) fn cannot_listen(protocol: Protocol) -> String {
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let can = config.protocol.can();
     let name = can.name;
-    let is_unix = |forward: &Forward| matches!(forward.target, Some(Target::Unix(_)));
-    if !can.unix_targets
-        && let Some(index) = config.forwards.iter().position(is_unix)
-    {
-        let problem = format!("protocol {name} supports HOST:PORT targets only, not Unix sockets");
-        return Err(ConfigError::field(
-            format!("forwards[{index}].target"),
-            problem,
-        ));
-    }
     if config.web_socket.is_some() && !can.web_socket {
         let problem = match config.protocol {
             Protocol::Quic | Protocol::Http3 => {
@@ -217,10 +214,13 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         check_datagrams(config)?;
     }
     let has_its_security = match config.protocol {
-        Protocol::Hbone => matches!(config.security, Security::MutualTls(_) | Security::None {}),
+        Protocol::Hbone => matches!(
+            config.security,
+            Security::Certificates(_) | Security::None {}
+        ),
         Protocol::Quic | Protocol::Http3 => matches!(
             config.security,
-            Security::PublicKeys(_) | Security::MutualTls(_) | Security::ServerTls(_)
+            Security::PublicKeys(_) | Security::Certificates(_) | Security::ServerTls(_)
         ),
         Protocol::Ssh => matches!(config.security, Security::Ssh(_)),
         Protocol::Native | Protocol::Jmux | Protocol::Http2 => {
@@ -230,13 +230,13 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if !has_its_security {
         let problem = match config.protocol {
             Protocol::Hbone => {
-                "protocol HBONE needs mode MutualTls, or None if the peer uses no TLS"
+                "protocol HBONE needs mode Certificates, or None if the peer uses no TLS"
             }
-            Protocol::Quic => "protocol QUIC needs mode PublicKeys, MutualTls or ServerTls",
-            Protocol::Http3 => "protocol HTTP3 needs mode PublicKeys, MutualTls or ServerTls",
+            Protocol::Quic => "protocol QUIC needs mode PublicKeys, Certificates or ServerTls",
+            Protocol::Http3 => "protocol HTTP3 needs mode PublicKeys, Certificates or ServerTls",
             Protocol::Ssh => "protocol SSH needs mode SSH",
             Protocol::Native | Protocol::Jmux | Protocol::Http2 => {
-                "mode SSH is for protocol SSH only: use PublicKeys, MutualTls, ServerTls or None"
+                "mode SSH is for protocol SSH only: use PublicKeys, Certificates, ServerTls or None"
             }
         };
         return Err(ConfigError::field("security.mode", problem));
@@ -248,15 +248,15 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
     let (field, problem) = if matches!(config.proxy, Some(Proxy::Server(_))) {
         ("proxy", "a proxy connects to TCP ports only")
-    } else if !config.connect_command.is_empty() {
-        ("connectCommand", "a command cannot carry datagrams")
-    } else if config.rendezvous.is_some() {
+    } else if config.command().is_some() {
+        ("connect[0].command", "a command cannot carry datagrams")
+    } else if rendezvous::has_leaf(config) {
         ("rendezvous", "a rendezvous joins TCP connections only")
     } else if !config.trusted_proxies.is_empty() {
         ("trustedProxies", "datagrams have no PROXY header")
-    } else if has_unix(config.connect.as_deref()) {
+    } else if connect::has_unix(config) {
         ("connect", "expected HOST:PORT")
-    } else if config.is_stdio() || has_unix(config.listen.as_deref()) {
+    } else if config.is_stdio() || is_unix(config.listen.as_deref()) {
         ("listen", "expected ADDRESS:PORT")
     } else {
         return Ok(());
@@ -292,9 +292,7 @@ mod tests {
                 "graceful shutdown: new opens go to another session",
                 |can| can.go_away,
             ),
-            ("reverse forwards (`direction: ExitToEntry`)", |can| {
-                can.listen
-            }),
+            ("reverse forwards (`reverseForwards`)", |can| can.listen),
             (
                 "targets receive the client's address (`proxyProtocol.send`)",
                 |can| can.source,
@@ -344,11 +342,11 @@ mod tests {
 
     #[test]
     fn what_does_not_go_together_is_refused_with_its_field() {
-        let entry = "role: Entry\nconnect: far:1\n";
+        let entry = "role: Entry\nconnect:\n- name: far\n  address: far:1\n";
         let none = "security: {mode: None}\n";
         let ssh = "security: {mode: SSH}\n";
         let forward = |target: &str| {
-            format!("forwards: [{{name: a, listen: '127.0.0.1:1', target: {{{target}}}}}]\n")
+            format!("forwards: [{{name: a, listen: '127.0.0.1:1', targets: [{{{target}}}]}}]\n")
         };
         let web = "host: web, port: 80";
         for (rest, field) in [
@@ -368,16 +366,20 @@ mod tests {
             (format!("protocol: HTTP3\n{none}"), "security.mode"),
             (
                 format!("protocol: HTTP3\n{MUTUAL_TLS}{}", forward(web))
-                    .replace("}}]", "}, direction: ExitToEntry}]"),
-                "forwards[0].direction",
+                    .replace("forwards", "reverseForwards"),
+                "reverseForwards[0].listen",
             ),
             (
                 format!("protocol: HBONE\n{none}{}", forward(web))
-                    .replace("}}]", "}, direction: ExitToEntry}]"),
-                "forwards[0].direction",
+                    .replace("forwards", "reverseForwards"),
+                "reverseForwards[0].listen",
             ),
         ] {
-            let error = Config::from_yaml(&format!("{entry}{rest}")).unwrap_err();
+            let names = match rest.contains(MUTUAL_TLS) {
+                true => "  certificateNames: [p]\n",
+                false => "",
+            };
+            let error = Config::from_yaml(&format!("{entry}{names}{rest}")).unwrap_err();
             assert!(error.to_string().contains(field), "{rest}: {error}");
         }
         for protocol in ["HTTP2", "HBONE"] {
@@ -393,23 +395,30 @@ mod tests {
         }
     }
 
-    const MUTUAL_TLS: &str =
-        "security: {mode: MutualTls, certificate: /a, key: /b, ca: /c, peers: [p]}\n";
+    const MUTUAL_TLS: &str = "security: {mode: Certificates, certificate: /a, key: /b, ca: /c}\n";
 
     fn assert_runs_on_udp(protocol: &str) {
-        let web = "forwards: [{name: a, listen: '127.0.0.1:1', target: {host: web, port: 80}}]\n";
+        let web =
+            "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
         let config =
             |rest: &str| Config::from_yaml(&format!("protocol: {protocol}\n{MUTUAL_TLS}{rest}"));
-        let entry = format!("role: Entry\nconnect: far:1,near:2\n{web}");
+        let entry = format!(
+            "role: Entry\nconnect:\n- {{name: far, address: 'far:1', certificateNames: [p]}}\n\
+             - {{name: near, address: 'near:2', certificateNames: [p]}}\n{web}"
+        );
         assert!(config(&entry).is_ok());
         assert!(config("role: Exit\nlisten: '[::]:64000'\n").is_ok());
         for (rest, field) in [
-            (format!("{entry}webSocket: {{path: /}}\n"), "webSocket"),
+            (
+                format!("{entry}transport: WebSocket\nwebSocket: {{path: /}}\n"),
+                "webSocket",
+            ),
             (format!("{entry}proxy: 'http://proxy:3128'\n"), "proxy"),
             (entry.replace("near:2", "unix:/a"), "connect"),
             (
-                "role: Entry\nconnectCommand: [ssh, far]\n".to_owned(),
-                "connectCommand",
+                "role: Entry\nconnect: [{name: far, command: [ssh, far], certificateNames: [p]}]\n"
+                    .to_owned(),
+                "connect[0].command",
             ),
             ("role: Exit\nlisten: unix:/a\n".to_owned(), "listen"),
             ("role: Exit\nlisten: stdio\n".to_owned(), "listen"),
@@ -418,8 +427,7 @@ mod tests {
                 "trustedProxies",
             ),
             (
-                format!("{entry}rendezvous: {{name: site, secretFile: /secret}}\n")
-                    .replace("far:1,near:2", "far:1"),
+                entry.replace("address: 'near:2'", "rendezvous: {address: 'near:2'}"),
                 "rendezvous",
             ),
         ] {

@@ -5,9 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::carrier::has_unix;
 use crate::check::check_host_port;
-use crate::{Config, ConfigError};
+use crate::{Config, ConfigError, connect};
 
 /// Maximum length of a user name and of a password, in bytes (RFC 1929).
 const WORD_BYTES_MAX: usize = 255;
@@ -190,10 +189,9 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if !matches!(config.proxy, Some(Proxy::Server(_))) {
         return Ok(());
     }
-    let exits = [&config.connect, &config.connect_fallback];
-    let problem = if config.connect.is_none() {
+    let problem = if config.connect.iter().all(|exit| exit.address.is_none()) {
         "only a gateway with connect can use a proxy: remove the field"
-    } else if exits.into_iter().any(|exits| has_unix(exits.as_deref())) {
+    } else if connect::has_unix(config) {
         "a proxy cannot connect to a Unix socket: remove the field, or set HOST:PORT in connect"
     } else {
         return Ok(());

@@ -1,21 +1,20 @@
-//! Bit rates in the format of `tc` and `spec.wan`: `500kbit`, `100Mbit`, `1Gbit`.
+//! Bit rates in the format of Kubernetes: `500k`, `100M`, `1G`.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::text::quantity;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
-/// Bits per second. Text form: an integer with a decimal unit, `kbit`, `Mbit` or `Gbit`.
+/// Bits per second. Text form: an integer with an optional suffix `k`, `M`, `G` or `T`
+/// (resource.Quantity's decimal suffixes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BitRate(
     /// Bits per second.
     pub u64,
 );
 
-const UNITS: [(&str, u64); 3] = [
-    ("Gbit", 1_000_000_000),
-    ("Mbit", 1_000_000),
-    ("kbit", 1_000),
+const SUFFIXES: [(&str, u64); 4] = [
+    ("T", 1_000_000_000_000),
+    ("G", 1_000_000_000),
+    ("M", 1_000_000),
+    ("k", 1_000),
 ];
 
 impl BitRate {
@@ -26,50 +25,34 @@ impl BitRate {
     }
 }
 
-/// Prints the rate as an integer in the largest unit of which the rate is a multiple. A rate below
-/// 1 kbit has no text form and is printed in bits.
-impl fmt::Display for BitRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (unit, factor) in UNITS {
-            if self.0 != 0 && self.0.is_multiple_of(factor) {
-                return write!(f, "{}{unit}", self.0 / factor);
-            }
-        }
-        write!(f, "{}bit", self.0)
+quantity!(
+    BitRate,
+    BitRateError,
+    SUFFIXES,
+    "a rate in bits per second such as 500k, 100M or 1G"
+);
+
+/// A resource.Quantity with a decimal suffix, from 100k to 1T.
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for BitRate {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "BitRate".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "x-kubernetes-int-or-string": true,
+            "pattern": BIT_RATE,
+            "minimum": crate::RATE_MIN.0,
+            "maximum": crate::RATE_MAX.0,
+        })
     }
 }
 
-/// The text is not a bit rate.
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not a rate such as 500kbit, 100Mbit or 1Gbit")]
-pub struct BitRateError(String);
-
-impl FromStr for BitRate {
-    type Err = BitRateError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || BitRateError(text.to_owned());
-        let (digits, factor) = UNITS
-            .iter()
-            .find_map(|(unit, factor)| text.strip_suffix(unit).map(|digits| (digits, *factor)))
-            .ok_or_else(error)?;
-        if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(error());
-        }
-        let number: u64 = digits.parse().map_err(|_| error())?;
-        number.checked_mul(factor).map(Self).ok_or_else(error)
-    }
-}
-
-impl Serialize for BitRate {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for BitRate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
+/// The texts from [`crate::RATE_MIN`] to [`crate::RATE_MAX`].
+#[cfg(feature = "schemars")]
+const BIT_RATE: &str = "^([1-9][0-9]{5,11}|10{12}|[1-9][0-9]{2,8}k|10{9}k|[1-9][0-9]{0,5}M|10{6}M|[1-9][0-9]{0,2}G|1000G|1T)$";

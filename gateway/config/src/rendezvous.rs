@@ -1,61 +1,191 @@
-//! Gateways that meet at a rendezvous: the name and secret of a leaf, and the checks of the fields.
+//! Gateways that meet at a rendezvous: where leaves find it, its members, and the checks of the
+//! fields.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
-use crate::{Config, ConfigError, Role};
+use crate::check::check_host_port;
+use crate::connect::{check_name, with_keys_of};
+use crate::gateway_key::GatewayKey;
+use crate::peers::{ExpirationTime, Peer, PeerList, PeerProblem, check_peers, some};
+use crate::{Config, ConfigError, Role, Security};
 
-/// Maximum length of a name, in characters.
-const NAME_LENGTH_MAX: usize = 63;
+/// Maximum number of rendezvous of an exit.
+pub const RENDEZVOUS_MAX: usize = 4;
 
-/// The name and secret with which a leaf gateway authenticates to the rendezvous at `connect`.
+/// A rendezvous where an exit waits for entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Leaf {
-    /// The name under which the exit registers: 1 to 63 lower-case letters, digits, `-`, `_` and
-    /// `.`.
+pub struct MeetingPlace {
+    /// Unique name, as in [`Connect::name`](crate::Connect::name).
     pub name: String,
-    /// The file with the secret of this name and role, at least 16 bytes.
-    pub secret_file: String,
+    /// `host:port` of the rendezvous.
+    pub address: String,
+    /// The keys of the rendezvous, 1..=[`PEER_KEYS_MAX`](crate::PEER_KEYS_MAX).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub public_keys: Vec<GatewayKey>,
 }
 
-/// Checks that a rendezvous has `secretsFile` and no `rendezvous`, and that a leaf has a valid name
-/// and one address in `connect`.
-pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
-    let is_rendezvous = config.role == Role::Rendezvous;
-    let wrong = |field, problem: &str| Err(ConfigError::field(field, problem));
-    if is_rendezvous != config.secrets_file.is_some() {
-        let problem = if is_rendezvous {
-            "a rendezvous needs this field: the file with the secrets of all names"
-        } else {
-            "only a rendezvous has this field: remove the field"
-        };
-        return wrong("secretsFile", problem);
+/// The rendezvous where an exit waits for an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ConnectRendezvous {
+    /// `host:port` of the rendezvous.
+    pub address: String,
+    /// The keys of the rendezvous, 1..=[`PEER_KEYS_MAX`](crate::PEER_KEYS_MAX).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub public_keys: Vec<GatewayKey>,
+}
+
+/// A leaf that a rendezvous accepts: an exit, which registers, or an entry, which visits.
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Member {
+    /// The name in log messages and in the status. Default: the text of its key.
+    pub name: Option<String>,
+    /// The keys of the gateway, 1..=[`PEER_KEYS_MAX`](crate::PEER_KEYS_MAX). A member without a
+    /// name has one key.
+    pub public_keys: Vec<GatewayKey>,
+    /// Whether the member is refused, and its registration ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+    /// The time from which the member is refused, and its registration ends.
+    #[serde(default, deserialize_with = "some")]
+    pub expiration_time: Option<ExpirationTime>,
+}
+
+impl Member {
+    /// The member as a peer.
+    fn peer(&self) -> Peer {
+        Peer {
+            name: self.name.clone(),
+            public_keys: self.public_keys.clone(),
+            suspend: self.suspend,
+            expiration_time: self.expiration_time,
+            ..Peer::default()
+        }
     }
-    let Some(leaf) = &config.rendezvous else {
-        return Ok(());
+}
+
+/// Checks the members of a rendezvous.
+///
+/// # Errors
+/// The first problem.
+pub fn check_members(members: &[Member]) -> Result<(), PeerProblem> {
+    let peers: Vec<_> = members.iter().map(Member::peer).collect();
+    check_peers(&peers, PeerList::Members, &[])
+}
+
+/// The members of a rendezvous as its peers. Those of `security.peersFile` are not among them.
+pub(crate) fn members(config: &Config) -> Vec<Peer> {
+    config.members.iter().map(Member::peer).collect()
+}
+
+/// The rendezvous of a leaf as peers, which have the name of their element of `connect` or
+/// `rendezvous`.
+pub(crate) fn places(config: &Config) -> Vec<Peer> {
+    let named = |name: &String, keys: &Vec<GatewayKey>| Peer {
+        name: Some(name.clone()),
+        public_keys: keys.clone(),
+        ..Peer::default()
     };
-    if is_rendezvous {
-        return wrong(
-            "rendezvous",
-            "a rendezvous cannot connect to another rendezvous: remove the field",
-        );
+    let visited = config.connect.iter().filter_map(|exit| {
+        let rendezvous = exit.rendezvous.as_ref()?;
+        Some(named(&exit.name, &rendezvous.public_keys))
+    });
+    let waits = config.rendezvous.iter();
+    let waits = waits.map(|place| named(&place.name, &place.public_keys));
+    visited.chain(waits).collect()
+}
+
+/// Whether the gateway is a leaf of a rendezvous.
+pub(crate) fn has_leaf(config: &Config) -> bool {
+    !places(config).is_empty()
+}
+
+/// The rendezvous of `running` with the keys of those of the same names in `new`.
+pub(crate) fn with_keys(running: &[MeetingPlace], new: &[MeetingPlace]) -> Vec<MeetingPlace> {
+    with_keys_of(
+        running,
+        new,
+        |place, new| {
+            place.public_keys.clone_from(&new.public_keys);
+        },
+        |place| &place.name,
+    )
+}
+
+/// The rendezvous without their keys: the part that needs a restart.
+pub(crate) fn without_keys(places: &[MeetingPlace]) -> Vec<MeetingPlace> {
+    let without = |place: &MeetingPlace| MeetingPlace {
+        public_keys: Vec::new(),
+        ..place.clone()
+    };
+    places.iter().map(without).collect()
+}
+
+/// Checks the fields of a rendezvous and of its leaves.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    let wrong = |field: &str, problem: &str| Err(ConfigError::field(field, problem));
+    let has_keys = matches!(config.security, Security::PublicKeys(_));
+    if config.role == Role::Rendezvous && !has_keys {
+        let problem = "a rendezvous knows its members by their keys: use mode PublicKeys";
+        return wrong("security.mode", problem);
     }
-    if config.connect_fallback.is_some() {
-        return wrong(
-            "connectFallback",
-            "is not supported with a rendezvous: remove the field",
-        );
+    if config.role != Role::Rendezvous && !config.members.is_empty() {
+        return wrong("members", "only a rendezvous has members: remove the field");
     }
-    let may = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b);
-    if !(1..=NAME_LENGTH_MAX).contains(&leaf.name.len()) || !leaf.name.bytes().all(may) {
-        let problem = "must be 1 to 63 lower-case letters, digits, -, _ and .";
-        return wrong("rendezvous.name", problem);
+    if config.role != Role::Exit && !config.rendezvous.is_empty() {
+        let problem = match config.role {
+            Role::Entry => "only an exit registers at a rendezvous: use connect[].rendezvous",
+            _ => "a rendezvous cannot connect to another rendezvous: remove the field",
+        };
+        return wrong("rendezvous", problem);
     }
-    match &config.connect {
-        Some(connect) if connect.contains(',') => wrong(
-            "connect",
-            "a leaf connects to only one rendezvous: set one address",
-        ),
-        _ => Ok(()),
+    check_members(&config.members).map_err(|found| {
+        let field = format!("members[{}].{}", found.index, found.field);
+        ConfigError::field(field.trim_end_matches('.'), found.problem)
+    })?;
+    if has_leaf(config) && !has_keys {
+        let problem = "a rendezvous knows its members by their keys, and with another mode, a stolen ticket would reach the exit: use \
+                       mode PublicKeys";
+        return wrong("security.mode", problem);
     }
+    check_places(config)
+}
+
+fn check_places(config: &Config) -> Result<(), ConfigError> {
+    let count = config.rendezvous.len();
+    if count > RENDEZVOUS_MAX {
+        let problem = format!("has {count} rendezvous: at most {RENDEZVOUS_MAX} are allowed");
+        return Err(ConfigError::field("rendezvous", problem));
+    }
+    let mut names = BTreeSet::new();
+    for (index, place) in config.rendezvous.iter().enumerate() {
+        let at = format!("rendezvous[{index}]");
+        check_name(&mut names, &place.name)
+            .map_err(|problem| ConfigError::field(format!("{at}.name"), problem))?;
+        check_place(&at, &place.address, &place.public_keys)?;
+    }
+    for (index, exit) in config.connect.iter().enumerate() {
+        if let Some(place) = &exit.rendezvous {
+            let at = format!("connect[{index}].rendezvous");
+            check_place(&at, &place.address, &place.public_keys)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_place(at: &str, address: &str, public_keys: &[GatewayKey]) -> Result<(), ConfigError> {
+    check_host_port(&format!("{at}.address"), address)?;
+    let peer = Peer {
+        name: Some("rendezvous".to_owned()),
+        public_keys: public_keys.to_vec(),
+        ..Peer::default()
+    };
+    check_peers(&[peer], PeerList::Places, &[])
+        .map_err(|found| ConfigError::field(format!("{at}.{}", found.field), found.problem))
 }

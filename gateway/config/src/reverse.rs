@@ -4,32 +4,25 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
-use crate::listen::ListenProtocol;
 use crate::policy::split_peer;
 use crate::protocol::cannot_listen;
-use crate::target::UNIX_PREFIX;
-use crate::{Config, ConfigError, Forward, Ports, Role};
+use crate::text::by_text;
+use crate::{Config, ConfigError, PEERS_MAX, Ports, Role};
 
 /// Maximum number of rules in `allowListen`.
-pub const LISTEN_RULES_MAX: usize = 64;
+pub const LISTEN_RULES_MAX: usize = 4096;
+const _: () = assert!(
+    LISTEN_RULES_MAX == 16 * PEERS_MAX,
+    "every peer of an exit may have each of its 16 reverse ports"
+);
 
 /// The side that listens. The other side dials the target.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The entry listens and the exit dials.
-    #[default]
     EntryToExit,
     /// The exit listens, if its `allowListen` permits the address. The entry dials.
     ExitToEntry,
-}
-
-impl Direction {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-    pub(crate) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// An address and ports on which entries may request listeners of an exit:
@@ -127,63 +120,18 @@ impl fmt::Display for ListenRule {
     }
 }
 
-impl Serialize for ListenRule {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+by_text!(ListenRule);
 
-impl<'de> Deserialize<'de> for ListenRule {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
-
-/// The first field of `forward` that an exit does not support when it listens, and the problem.
-fn unsupported(forward: &Forward) -> Option<(&'static str, &'static str)> {
-    if forward.direction != Direction::ExitToEntry {
-        None
-    } else if forward.protocol != ListenProtocol::Tcp {
-        Some(("protocol", "must be Tcp with direction ExitToEntry"))
-    } else if forward.proxy_protocol.accept {
-        let problem = "is not supported with direction ExitToEntry: remove the field";
-        Some(("proxyProtocol.accept", problem))
-    } else if forward.listen.starts_with(UNIX_PREFIX) {
-        let problem = "must be ADDRESS:PORT with direction ExitToEntry, not a Unix socket";
-        Some(("listen", problem))
-    } else {
-        None
-    }
-}
-
-/// Checks that the protocol supports listeners, that only an exit has `allowListen`, and that the
-/// list is short enough.
+/// Checks that only an exit whose protocol supports listeners has `allowListen`, and that the list is
+/// short enough.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let listens = config.protocol.can().listen;
-    let mut forwards = config.forwards.iter();
-    let reverse = forwards.position(|forward| forward.direction == Direction::ExitToEntry);
-    if let Some(index) = reverse.filter(|_| !listens) {
-        let field = format!("forwards[{index}].direction");
-        let problem = cannot_listen(config.protocol);
-        return Err(ConfigError::field(field, problem));
-    }
-    for (index, forward) in config.forwards.iter().enumerate() {
-        if let Some((field, problem)) = unsupported(forward) {
-            let field = format!("forwards[{index}].{field}");
-            return Err(ConfigError::field(field, problem));
-        }
-    }
-    let problem = match config.allow_listen.len() {
-        0 => return Ok(()),
-        _ if config.role != Role::Exit => {
-            "only an exit opens listeners for entries: remove the field".to_owned()
-        }
-        _ if !listens => cannot_listen(config.protocol),
-        length if length > LISTEN_RULES_MAX => {
-            format!("has {length} entries, at most {LISTEN_RULES_MAX} are allowed")
-        }
-        _ => return Ok(()),
+    let count = config.allow_listen.len();
+    let problem = match config.role {
+        _ if count == 0 => return Ok(()),
+        Role::Exit if !listens => cannot_listen(config.protocol),
+        Role::Exit => return ConfigError::unless_at_most("allowListen", count, LISTEN_RULES_MAX),
+        _ => "only an exit opens listeners for entries: remove the field".to_owned(),
     };
     Err(ConfigError::field("allowListen", problem))
 }

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ConfigError, PeerRules, PublicKeys, SSH_IDENTITY, ServerTls, Ssh};
+use crate::peers::{
+    Peer, PeerRules, check_certificate_peers, check_rules_of_peers, peer_of, problem_in_file,
+    rules_of,
+};
+use crate::{ConfigError, PeerLimits, PublicKeys, Role, SSH_IDENTITY, ServerTls, Ssh};
 use fields::Fields;
-
-/// Maximum number of entries in `peers`.
-pub const PEERS_MAX: usize = 256;
 
 /// Security of carriers, selected by `mode`. There is no default, so that an insecure configuration
 /// is explicit. Both ends must have the same mode.
@@ -22,7 +23,7 @@ pub enum Security {
     /// TLS 1.3 with raw public keys on both sides.
     PublicKeys(PublicKeys),
     /// TLS 1.3 with a certificate on both sides.
-    MutualTls(MutualTls),
+    Certificates(Certificates),
     /// TLS 1.3 with a certificate on the exit's side only: the exit accepts every entry.
     ServerTls(ServerTls),
     /// The security of SSH: keys of both sides, or a user certificate.
@@ -34,17 +35,17 @@ pub enum Security {
 /// carriers use its new content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct MutualTls {
+pub struct Certificates {
     /// This gateway's certificate, followed by the intermediate certificates.
     pub certificate: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
     /// The certificates of the authorities that the gateway trusts for the other end.
     pub ca: PathBuf,
-    /// Accepted peers: the other end's certificate must contain one of these names
-    /// (subjectAltName). A name is a DNS name, an IP address or a URI such as
-    /// `spiffe://example.org/exit`. 1..=[`PEERS_MAX`] names.
-    pub peers: Vec<String>,
+    /// Exit: the accepted peers, 0..=[`PEERS_MAX`](crate::PEERS_MAX). An exit without a peer accepts
+    /// no carrier. The peers of an entry are its exits, which have their names in `connect`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<Peer>,
 }
 
 impl Security {
@@ -54,9 +55,19 @@ impl Security {
         match self {
             Self::None {} => Vec::new(),
             Self::PublicKeys(keys) => keys.files(),
-            Self::MutualTls(tls) => vec![&tls.certificate, &tls.key, &tls.ca],
+            Self::Certificates(tls) => vec![&tls.certificate, &tls.key, &tls.ca],
             Self::ServerTls(tls) => tls.files(),
             Self::Ssh(ssh) => ssh.files(),
+        }
+    }
+
+    /// The peers, if the mode has them.
+    #[must_use]
+    pub fn peers(&self) -> &[Peer] {
+        match self {
+            Self::PublicKeys(keys) => &keys.peers,
+            Self::Certificates(certificates) => &certificates.peers,
+            Self::None {} | Self::ServerTls(_) | Self::Ssh(_) => &[],
         }
     }
 
@@ -66,66 +77,81 @@ impl Security {
     pub fn rules_of(&self, identity: Option<&str>) -> PeerRules<'_> {
         let identity = identity.filter(|identity| !identity.starts_with(SSH_IDENTITY));
         match (self, identity) {
-            (Self::PublicKeys(keys), Some(identity)) => keys.rules_of(identity),
+            (Self::PublicKeys(keys), Some(identity)) => {
+                rules_of(&keys.peers, keys.peers_file.is_some(), identity)
+            }
+            (Self::Certificates(certificates), Some(identity)) => {
+                rules_of(&certificates.peers, false, identity)
+            }
             _ => PeerRules::default(),
         }
+    }
+
+    /// The limits of the peer that has proved `identity`. The users of SSH and the peers of a file have
+    /// no limits here.
+    #[must_use]
+    pub fn limits_of(&self, identity: Option<&str>) -> PeerLimits {
+        let identity = identity.filter(|identity| !identity.starts_with(SSH_IDENTITY));
+        let peer = identity.and_then(|identity| peer_of(self.peers(), identity));
+        peer.map_or(PeerLimits::default(), |peer| peer.limits)
     }
 
     /// Whether a peer has rules.
     #[must_use]
     pub fn has_rules(&self) -> bool {
-        let mut peers = match self {
-            Self::PublicKeys(keys) => keys.peers.iter(),
-            _ => [].iter(),
-        };
+        let mut peers = self.peers().iter();
         peers.any(|peer| !peer.allow.is_empty() || !peer.deny.is_empty())
     }
 
     /// The security without `peers`: the part that needs a restart.
     pub(crate) fn without_peers(&self) -> Self {
+        self.with_peers(Vec::new())
+    }
+
+    /// The security with `peers`, if the mode has peers.
+    pub(crate) fn with_peers(&self, peers: Vec<Peer>) -> Self {
         match self.clone() {
-            Self::MutualTls(tls) => Self::MutualTls(MutualTls {
-                peers: Vec::new(),
-                ..tls
+            Self::Certificates(certificates) => Self::Certificates(Certificates {
+                peers,
+                ..certificates
             }),
-            Self::PublicKeys(keys) => Self::PublicKeys(PublicKeys {
-                peers: Vec::new(),
-                ..keys
-            }),
+            Self::PublicKeys(keys) => Self::PublicKeys(PublicKeys { peers, ..keys }),
+            other => other,
+        }
+    }
+
+    /// The security with the rendezvous of a leaf, if the mode has them.
+    pub(crate) fn with_places(self, places: Vec<Peer>) -> Self {
+        match self {
+            Self::PublicKeys(keys) => Self::PublicKeys(PublicKeys { places, ..keys }),
             other => other,
         }
     }
 
     /// The security with the peers of `other`, if both have the same mode.
     pub(crate) fn with_peers_of(&self, other: &Self) -> Self {
-        match (self.clone(), other.clone()) {
-            (Self::MutualTls(tls), Self::MutualTls(MutualTls { peers, .. })) => {
-                Self::MutualTls(MutualTls { peers, ..tls })
-            }
-            (Self::PublicKeys(keys), Self::PublicKeys(PublicKeys { peers, .. })) => {
-                Self::PublicKeys(PublicKeys { peers, ..keys })
-            }
-            (own, _) => own,
+        match (self, other) {
+            (Self::Certificates(_), Self::Certificates(_))
+            | (Self::PublicKeys(_), Self::PublicKeys(_)) => self.with_peers(other.peers().to_vec()),
+            (own, _) => own.clone(),
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let Self::MutualTls(MutualTls { peers, .. }) = self else {
+    pub(crate) fn check(&self, role: Role) -> Result<(), ConfigError> {
+        if role != Role::Exit && !self.peers().is_empty() {
+            let problem = match role {
+                Role::Rendezvous => "is only for an exit: write the gateways into members",
+                _ => {
+                    "is only for an exit: write the identities of each exit into connect[].publicKeys or \
+                     connect[].certificateNames"
+                }
+            };
+            return Err(ConfigError::field("security.peers", problem));
+        }
+        let Self::Certificates(Certificates { peers, .. }) = self else {
             return Ok(());
         };
-        let problem = if peers.is_empty() {
-            "is empty, so the gateway would reject every carrier: list the accepted peers"
-                .to_owned()
-        } else if peers.len() > PEERS_MAX {
-            format!(
-                "has {} entries, at most {PEERS_MAX} are allowed",
-                peers.len()
-            )
-        } else if peers.iter().any(String::is_empty) {
-            "has an empty entry".to_owned()
-        } else {
-            return Ok(());
-        };
-        Err(ConfigError::field("security.peers", problem))
+        check_certificate_peers(peers, false).map_err(problem_in_file)?;
+        check_rules_of_peers(role, peers)
     }
 }

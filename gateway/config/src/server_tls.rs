@@ -3,31 +3,30 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
-use crate::{Config, ConfigError, Role, Security, UNIX_PREFIX};
+use crate::connect::has_hosts;
+use crate::{Config, ConfigError, Role, Security};
 
 /// TLS 1.3 (RFC 8446) with a certificate on the exit's side only, as on a web server. The entry
 /// verifies the exit. The exit accepts every entry. The files are PEM. If a file changes, new
 /// carriers use its new content.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServerTls {
     /// Exit: its certificate, followed by the intermediate certificates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// Exit: the private key of the certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
     /// Exit: must be true. The value confirms that you permit every client that reaches the port to
     /// use all allowed targets.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_anonymous: bool,
     /// Entry: the authorities that it trusts for the exit. Default: the system's authorities.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// Entry: the name that the exit's certificate must contain, sent as SNI. Default: the host of
-    /// `connect`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// the address in `connect`.
     pub server_name: Option<String>,
 }
 
@@ -77,9 +76,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             _ => {}
         }
     }
-    let connect = config.connect.as_deref().unwrap_or(UNIX_PREFIX);
-    let has_host = config.rendezvous.is_none() && !connect.contains(UNIX_PREFIX);
-    if !is_exit && !has_host && tls.server_name.is_none() {
+    if !is_exit && !has_hosts(config) && tls.server_name.is_none() {
         let problem =
             "is missing: the field is required if connect does not contain the exit's host name";
         return wrong("serverName", problem);

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::check::check_addr_port;
-use crate::{Config, ConfigError, Protocol, Role, Security, UNIX_PREFIX};
+use crate::connect::has_hosts;
+use crate::{Config, ConfigError, Protocol, Role, Security};
 
 /// Maximum number of host keys of an exit. More than one key of each type is not useful.
 pub const HOST_KEYS_MAX: usize = 8;
@@ -15,6 +17,7 @@ pub const SSH_IDENTITY: &str = "ssh:";
 /// Keys and identities of both ends of SSH carriers. The files have OpenSSH's formats. If a file
 /// changes, new carriers use its new content, and the gateway verifies the identities of
 /// established carriers again.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Ssh {
@@ -23,45 +26,37 @@ pub struct Ssh {
     pub host_keys: Vec<PathBuf>,
     /// Exit: the keys that may log in, as in sshd's `authorized_keys`. An exit needs this field or
     /// `trusted_user_ca_keys`, or both.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorized_keys: Option<PathBuf>,
     /// Exit: the authorities whose user certificates may log in, as in sshd's `TrustedUserCAKeys`.
-    #[serde(
-        default,
-        rename = "trustedUserCAKeys",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "trustedUserCAKeys")]
     pub trusted_user_ca_keys: Option<PathBuf>,
     /// Exit: the ciphers.
     #[serde(default, skip_serializing_if = "SshAlgorithms::is_default")]
     pub algorithms: SshAlgorithms,
     /// Entry: the user name for the login.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Entry: its private key, Ed25519 or ECDSA, not encrypted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
     /// Entry: the certificate of `key`. Default: login with the key only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// Entry: the accepted keys of its exits, as in ssh's `known_hosts`. A host that the file does
     /// not list is rejected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known_hosts: Option<PathBuf>,
     /// Entry: the name of its exits in `known_hosts`, like ssh's `HostKeyAlias`. Default: the host
     /// and port of `connect`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key_alias: Option<String>,
 }
 
-/// The ciphers that an exit offers to its clients.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The ciphers of an ssh server. `Default`: AES-GCM and ChaCha20-Poly1305. Compatible: also aes256-ctr
+/// with an encrypt-then-MAC code, for clients that have neither cipher of `Default`. Default: Default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum SshAlgorithms {
     /// AES-GCM and ChaCha20-Poly1305.
     #[default]
     Default,
     /// Also aes256-ctr with an encrypt-then-MAC code, for clients that have neither cipher of
-    /// `Default`, such as paramiko before 3.5.
+    /// Default, such as paramiko before 3.5.
     Compatible,
 }
 
@@ -73,6 +68,7 @@ impl SshAlgorithms {
 
 /// A second listener of an exit, for SSH carriers. The `protocol` of the exit may be any protocol
 /// except SSH.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SshListener {
@@ -81,14 +77,9 @@ pub struct SshListener {
     /// The same as [`Ssh::host_keys`].
     pub host_keys: Vec<PathBuf>,
     /// The same as [`Ssh::authorized_keys`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorized_keys: Option<PathBuf>,
     /// The same as [`Ssh::trusted_user_ca_keys`].
-    #[serde(
-        default,
-        rename = "trustedUserCAKeys",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "trustedUserCAKeys")]
     pub trusted_user_ca_keys: Option<PathBuf>,
     /// The same as [`Ssh::algorithms`].
     #[serde(default, skip_serializing_if = "SshAlgorithms::is_default")]
@@ -170,7 +161,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             "hostKeyAlias",
             ssh.host_key_alias.is_some(),
             false,
-            !has_host(config),
+            !has_hosts(config),
         ),
     ] {
         match (is_there, of_exit, is_exit) {
@@ -204,13 +195,6 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Whether every address of `connect` has a host that `known_hosts` can list. A Unix socket has no
-/// host, and the host of a rendezvous is not that of the exit.
-fn has_host(config: &Config) -> bool {
-    let connect = config.connect.as_deref().unwrap_or(UNIX_PREFIX);
-    config.rendezvous.is_none() && !connect.contains(UNIX_PREFIX)
-}
-
 fn check_listener(config: &Config, listener: &SshListener) -> Result<(), ConfigError> {
     let problem = if config.role != Role::Exit {
         "only an exit has a listener for SSH: remove the field"
@@ -234,7 +218,7 @@ mod tests {
     }
 
     const EXIT: &str = "role: Exit\nlisten: 0.0.0.0:22\nprotocol: SSH\n";
-    const ENTRY: &str = "role: Entry\nconnect: far:22\nprotocol: SSH\n";
+    const ENTRY: &str = "role: Entry\nconnect:\n- name: far\n  address: far:22\nprotocol: SSH\n";
     const EXIT_KEYS: &str = "security: {mode: SSH, hostKeys: [/h], authorizedKeys: /a}\n";
     const ENTRY_KEYS: &str = "security: {mode: SSH, user: a, key: /k, knownHosts: /n}\n";
 
@@ -283,7 +267,7 @@ mod tests {
                 "security.mode",
             ),
             (
-                format!("{EXIT}{EXIT_KEYS}webSocket: {{path: /}}\n"),
+                format!("{EXIT}{EXIT_KEYS}transport: WebSocket\nwebSocket: {{path: /}}\n"),
                 "webSocket",
             ),
         ] {

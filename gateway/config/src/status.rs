@@ -3,6 +3,8 @@
 //! The operator reads the document for conditions and printer columns. Benchmarks read the CPU time
 //! and the carriers. People read the document for diagnosis.
 
+mod connect;
+mod peers;
 mod rendezvous;
 
 use std::collections::BTreeMap;
@@ -10,11 +12,16 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
+use crate::text::named;
 use crate::{Protocol, Role};
+pub use connect::Connect;
+pub use peers::{Peer, UnknownKeys};
 pub use rendezvous::Rendezvous;
 
 /// The state of one gateway.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -28,7 +35,6 @@ pub struct Status {
     pub config_hash: String,
     /// Why the newest file was rejected, or applied only in part, with an `MT` code. The last valid
     /// configuration remains in force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_error: Option<String>,
     /// Whether `/readyz` reports ready: every worker listens, every worker of an entry has a
     /// carrier, and the gateway is not draining.
@@ -36,28 +42,28 @@ pub struct Status {
     /// Whether SIGTERM has been received.
     pub draining: bool,
     /// With mutual TLS, the certificate for new carriers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
     /// With security mode PublicKeys, the public keys of this gateway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub public_keys: Vec<String>,
-    /// With security mode PublicKeys, the accepted peers.
+    /// With security modes PublicKeys and Certificates, the accepted peers. At an entry, the exits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Peer>,
+    /// Exit and rendezvous, with public keys: the refused connections with unknown keys. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_keys: Option<UnknownKeys>,
     /// The files that the gateway follows. Absent: the gateway has an older version, so the state of
     /// its files is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<File>>,
+    /// Entry: the exits in use.
+    pub connect: Option<Connect>,
     /// Entry: why the last dial of a carrier failed, while a worker has no carrier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier_error: Option<String>,
     /// Carriers that are up.
     pub carriers: Vec<Carrier>,
     /// The bottleneck of the carrier that moved the most bytes in the last second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
     /// How to remove the bottleneck in `limit`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_advice: Option<String>,
     /// Streams of all sessions.
     pub streams: Streams,
@@ -71,13 +77,11 @@ pub struct Status {
     #[serde(default)]
     pub resume: Resume,
     /// IP packets, if the configuration has `network`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<Packets>,
     /// Entry: the forwards in force. Exit: the listeners that entries have requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
     /// The state of a rendezvous.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Rendezvous>,
     /// Resource usage of the process.
     pub process: Process,
@@ -87,6 +91,7 @@ pub struct Status {
 }
 
 /// IP packets since the start. A packet counts once, even if the kernel segments it later (GSO).
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Packets {
@@ -107,7 +112,6 @@ pub struct Packets {
     #[serde(default)]
     pub sessions: u32,
     /// Entry: the addresses and DNS settings that the exit has assigned and the entry has accepted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assigned: Option<Assigned>,
 }
 
@@ -126,26 +130,6 @@ pub struct Assigned {
     pub dns_domains: Vec<String>,
 }
 
-/// An accepted peer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Peer {
-    /// The name of the peer. Absent: rules name the peer by its key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The public keys of the peer.
-    pub public_keys: Vec<String>,
-    /// Whether the peer is refused.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub suspend: bool,
-    /// The time from which the peer is refused (RFC 3339).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expiration_time: Option<String>,
-    /// Number of carriers that are up and proved this peer.
-    #[serde(default)]
-    pub carriers: u32,
-}
-
 /// A gateway's own certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -159,6 +143,7 @@ pub struct Certificate {
 }
 
 /// A file that the gateway follows.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct File {
@@ -169,86 +154,60 @@ pub struct File {
     pub purpose: FileUse,
     /// Why the newest content is not in force. The last usable content stays in force. Absent: the
     /// newest content is in force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The use of a file that the gateway follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum FileUse {
-    /// The configuration.
-    Configuration,
-    /// Certificates, keys and lists of peers for carriers.
-    Credentials,
-    /// Keys and lists of users for the SSH listener of an exit.
-    #[serde(rename = "SSH")]
-    Ssh,
-    /// Secrets for a rendezvous.
-    Rendezvous,
-    /// Users of a forward.
-    Users,
-    /// The system's resolver.
-    Resolver,
-    /// A value that this version does not support.
-    #[serde(other)]
-    Other,
-}
-
-impl FileUse {
-    /// The name in status documents and metric labels.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Configuration => "Configuration",
-            Self::Credentials => "Credentials",
-            Self::Ssh => "SSH",
-            Self::Rendezvous => "Rendezvous",
-            Self::Users => "Users",
-            Self::Resolver => "Resolver",
-            Self::Other => "Other",
-        }
+named! {
+    /// The use of a file that the gateway follows.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum FileUse {
+        /// The configuration.
+        Configuration = "Configuration",
+        /// Certificates, keys and lists of peers for carriers.
+        Credentials = "Credentials",
+        /// Keys and lists of users for the SSH listener of an exit.
+        Ssh = "SSH",
+        /// Users of a forward.
+        Users = "Users",
+        /// The system's resolver.
+        Resolver = "Resolver",
+        /// A value that this version does not support.
+        #[serde(other)]
+        Other = "Other",
     }
 }
 
-/// The transport of a carrier.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CarrierTransport {
-    /// A TCP connection.
-    #[default]
-    #[serde(rename = "TCP")]
-    Tcp,
-    /// A WebSocket connection (RFC 6455).
-    WebSocket,
-    /// KCP over UDP.
-    #[serde(rename = "KCP")]
-    Kcp,
-    /// A QUIC connection (RFC 9000).
-    #[serde(rename = "QUIC")]
-    Quic,
-    /// A Unix socket.
-    Unix,
-    /// The pipes of a command, or standard input and output.
-    Pipes,
-    /// A value that this version does not support.
-    #[serde(other)]
-    Other,
+named! {
+    /// The transport of a carrier.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum CarrierTransport {
+        /// A TCP connection.
+        #[default]
+        Tcp = "TCP",
+        /// A WebSocket connection (RFC 6455).
+        WebSocket = "WebSocket",
+        /// KCP over UDP.
+        Kcp = "KCP",
+        /// A QUIC connection (RFC 9000).
+        Quic = "QUIC",
+        /// A Unix socket.
+        Unix = "Unix",
+        /// The pipes of a command, or standard input and output.
+        Pipes = "Pipes",
+        /// A value that this version does not support.
+        #[serde(other)]
+        Other = "Other",
+    }
 }
 
 impl fmt::Display for CarrierTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "TCP",
-            Self::WebSocket => "WebSocket",
-            Self::Kcp => "KCP",
-            Self::Quic => "QUIC",
-            Self::Unix => "Unix",
-            Self::Pipes => "Pipes",
-            Self::Other => "Other",
-        })
+        f.write_str(self.as_str())
     }
 }
 
 /// One carrier, from the kernel's TCP_INFO and from counters of the gateway.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Carrier {
@@ -288,10 +247,8 @@ pub struct Carrier {
     #[serde(default)]
     pub received_bytes_per_second: u64,
     /// The bottleneck of the last second. Absent in the first second of a carrier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
     /// How to remove the bottleneck.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_advice: Option<String>,
     /// For each bottleneck, the number of seconds in which it has limited the carrier since the
     /// carrier was established.
@@ -299,29 +256,31 @@ pub struct Carrier {
     pub limited_seconds: BTreeMap<Limit, f64>,
 }
 
-/// The bottleneck of a carrier in the sending direction. [`Self::Memory`] and [`Self::Cpu`] also
-/// cover the receiving direction. If several variants apply, the status reports the first of them
-/// in this list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Limit {
-    /// No data to send.
-    Idle,
-    /// The gateway's busiest worker uses all of its CPU time.
-    Cpu,
-    /// `memory.receive` is exhausted.
-    Memory,
-    /// The peer's receive window is full.
-    ReceiveWindow,
-    /// The local kernel's send buffer is smaller than the path's bandwidth-delay product.
-    SendBuffer,
-    /// The congestion window is full.
-    CongestionWindow,
-    /// The carrier could send more, but clients and targets do not send or accept more data, or
-    /// streams have no credit.
-    Application,
-    /// A value that this version does not support.
-    #[serde(other)]
-    Other,
+named! {
+    /// The bottleneck of a carrier in the sending direction. [`Self::Memory`] and [`Self::Cpu`] also
+    /// cover the receiving direction. If several variants apply, the status reports the first of them
+    /// in this list.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Limit {
+        /// No data to send.
+        Idle = "Idle",
+        /// The gateway's busiest worker uses all of its CPU time.
+        Cpu = "CPU",
+        /// `memory.receive` is exhausted.
+        Memory = "Memory",
+        /// The peer's receive window is full.
+        ReceiveWindow = "ReceiveWindow",
+        /// The local kernel's send buffer is smaller than the path's bandwidth-delay product.
+        SendBuffer = "SendBuffer",
+        /// The congestion window is full.
+        CongestionWindow = "CongestionWindow",
+        /// The carrier could send more, but clients and targets do not send or accept more data, or
+        /// streams have no credit.
+        Application = "Application",
+        /// A value that this version does not support.
+        #[serde(other)]
+        Other = "Other",
+    }
 }
 
 impl Limit {
@@ -335,21 +294,6 @@ impl Limit {
         Self::CongestionWindow,
         Self::Application,
     ];
-
-    /// The name in status documents and metric labels.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "Idle",
-            Self::Cpu => "Cpu",
-            Self::Memory => "Memory",
-            Self::ReceiveWindow => "ReceiveWindow",
-            Self::SendBuffer => "SendBuffer",
-            Self::CongestionWindow => "CongestionWindow",
-            Self::Application => "Application",
-            Self::Other => "Other",
-        }
-    }
 }
 
 /// Streams of all sessions or of one forward: those that are open now, and counts since the start.
@@ -411,6 +355,7 @@ pub struct Resume {
 }
 
 /// One forward in force.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forward {
@@ -426,10 +371,8 @@ pub struct Forward {
     pub streams: Streams,
     /// The recent dials of the forward's target. Absent: clients name the target, or the gateway has
     /// an older version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dials: Option<Dials>,
     /// Why the forward does not listen, with an `MT` code.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 

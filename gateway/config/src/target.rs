@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 /// The prefix of the path of a Unix socket, in `listen`, in `allow` and in the target that an entry
 /// sends to an exit.
@@ -27,14 +28,12 @@ pub enum Target {
 }
 
 /// The serialized form.
+#[skip_serializing_none]
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Fields {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     host: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     unix: Option<String>,
 }
 

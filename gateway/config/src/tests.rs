@@ -3,14 +3,16 @@ use super::*;
 
 const ENTRY: &str = "\
 role: Entry
-protocol: Jmux
+protocol: JMUX
 security: {mode: None}
-connect: exit.example.com:64000
+connect:
+- name: far
+  address: exit.example.com:64000
 admin: 0.0.0.0:64001
 forwards:
 - name: web
   listen: 0.0.0.0:8080
-  target: {host: web.shop.svc, port: 80}
+  targets: [{host: web.shop.svc, port: 80}]
 ";
 
 /// Returns the message without its position, which must exist.
@@ -39,10 +41,14 @@ fn an_entry_round_trips() {
 #[test]
 fn an_entry_whose_streams_outlive_their_carrier_has_a_pool() {
     let pool = |text: &str| Config::from_yaml(text).unwrap().pool();
-    let native = ENTRY.replace("protocol: Jmux\n", "");
-    assert_eq!(pool(&native), Pool { min: 1, max: 4 });
+    let native = ENTRY.replace("protocol: JMUX\n", "");
+    assert_eq!(pool(&native), Pool::GROWING);
     assert_eq!(pool(&format!("{native}resume: false\n")), Pool::ONE);
-    assert_eq!(pool(&format!("{native}pool: {{max: 9}}\n")).max, 9);
+    assert_eq!(
+        pool(&format!("{native}pool: {{min: 1, max: 9}}\n")).max(),
+        9
+    );
+    assert_eq!(pool(&format!("{native}pool: {{min: 3}}\n")).max(), 3);
     assert_eq!(pool(ENTRY), Pool::ONE);
     let exit = "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\n";
     assert_eq!(pool(exit), Pool::ONE);
@@ -56,12 +62,18 @@ fn a_pool_is_written_out_only_where_it_is_configured() {
     let text = one.to_yaml().unwrap();
     assert!(!text.contains("pool") && !text.contains("resume") && !text.contains("retain"));
     let several = ENTRY.replace(
-        "protocol: Jmux",
+        "protocol: JMUX",
         "protocol: Native\nmemory: {retain: 2Mi}\npool: {min: 2, max: 4}",
     );
     let several = Config::from_yaml(&several).unwrap();
     assert_eq!(several.memory.retain, ByteSize(2 << 20));
-    assert_eq!(several.pool, Some(Pool { min: 2, max: 4 }));
+    assert_eq!(
+        several.pool,
+        Some(Pool {
+            min: 2,
+            max: Some(4)
+        })
+    );
     let text = several.to_yaml().unwrap();
     assert_eq!(Config::from_yaml(&text).unwrap(), several);
 }
@@ -95,27 +107,17 @@ fn bad_fields_are_named_by_path() {
         (
             "port: 80",
             "port: 0",
-            "forwards[0].target.port: must be from 1 to 65535",
+            "forwards[0].targets[0].port: must be from 1 to 65535",
         ),
         (
             "exit.example.com:64000",
             "exit.example.com",
-            "connect: \"exit.example.com\" is not HOST:PORT",
+            "connect[0].address: \"exit.example.com\" is not HOST:PORT",
         ),
         (
             "exit.example.com:64000",
-            "exit.example.com:64000,other.example.com",
-            "connect: \"other.example.com\" is not HOST:PORT",
-        ),
-        (
-            "admin: 0.0.0.0:64001",
-            "connectFallback: exit.example.com:64000",
-            "connectFallback: an entry with protocol Jmux can have only one exit: remove the field",
-        ),
-        (
-            "protocol: Jmux",
-            "protocol: Native\nconnectFallback: exit.example.com",
-            "connectFallback: \"exit.example.com\" is not HOST:PORT",
+            "exit.example.com:64000\n- {name: near, address: other.example.com}",
+            "connect[1].address: \"other.example.com\" is not HOST:PORT",
         ),
         (
             "name: web",
@@ -155,11 +157,11 @@ fn bad_fields_are_named_by_path() {
         (
             "admin: 0.0.0.0:64001",
             "pool: {min: 2, max: 4}",
-            "pool: protocol Jmux has one carrier per session",
+            "pool: protocol JMUX has one carrier per session",
         ),
         (
-            "protocol: Jmux",
-            "protocol: Native\nresume: false\npool: {max: 4}",
+            "protocol: JMUX",
+            "protocol: Native\nresume: false\npool: {min: 1, max: 4}",
             "pool: several carriers per session need resume: true",
         ),
         (
@@ -209,18 +211,18 @@ fn bad_fields_are_named_by_path() {
         ),
         (
             "listen: 0.0.0.0:8080",
-            "limits: {rate: 99kbit}\n  listen: 0.0.0.0:8080",
-            "forwards[0].limits.rate: 99kbit is out of range: expected 100kbit to 1000Gbit",
+            "limits: {bitsPerSecond: 99k}\n  listen: 0.0.0.0:8080",
+            "forwards[0].limits.bitsPerSecond: 99k is out of range: expected 100k to 1T",
         ),
         (
             "listen: 0.0.0.0:8080",
-            "limits: {rate: 5MB}\n  listen: 0.0.0.0:8080",
-            "forwards[0].limits.rate: \"5MB\" is not a rate such as 500kbit, 100Mbit or 1Gbit",
+            "limits: {bitsPerSecond: 5MB}\n  listen: 0.0.0.0:8080",
+            "forwards[0].limits.bitsPerSecond: \"5MB\" is not a rate in bits per second such as 500k, 100M or 1G",
         ),
         (
             "listen: 0.0.0.0:8080",
-            "listen: 0.0.0.0:8080\n  proxyProtocol: {send: true}",
-            "forwards[0].proxyProtocol.send: protocol Jmux cannot send the client's address to the exit: remove the field",
+            "listen: 0.0.0.0:8080\n  proxyProtocol: {send: V2}",
+            "forwards[0].proxyProtocol.send: protocol JMUX cannot send the client's address to the exit: remove the field",
         ),
         (
             "listen: 0.0.0.0:8080",
@@ -230,37 +232,7 @@ fn bad_fields_are_named_by_path() {
         (
             "{host: web.shop.svc, port: 80}",
             "{unix: web.sock}",
-            "forwards[0].target.unix: \"web.sock\" is not an absolute path",
-        ),
-        (
-            "  target: {host: web.shop.svc, port: 80}\n",
-            "",
-            "forwards[0].target: is missing: a forward of protocol Tcp needs a target",
-        ),
-        (
-            "listen: 0.0.0.0:8080",
-            "listen: 0.0.0.0:8080\n  protocol: Socks5",
-            "forwards[0].target: is not allowed with protocol Socks5",
-        ),
-        (
-            "listen: 0.0.0.0:8080\n  target: {host: web.shop.svc, port: 80}",
-            "listen: unix:/run/a\n  protocol: Transparent",
-            "forwards[0].listen: must be ADDRESS:PORT with protocol Transparent",
-        ),
-        (
-            "listen: 0.0.0.0:8080",
-            "listen: 0.0.0.0:8080\n  auth: {usersFile: /a}",
-            "forwards[0].auth: clients of protocol Tcp cannot authenticate",
-        ),
-        (
-            "listen: 0.0.0.0:8080",
-            "listen: 0.0.0.0:8080\n  protocol: Auto\n  auth: {usersFile: /a}",
-            "forwards[0].auth: clients that are forwarded to the target cannot authenticate",
-        ),
-        (
-            "listen: 0.0.0.0:8080\n  target: {host: web.shop.svc, port: 80}",
-            "listen: 0.0.0.0:8080\n  protocol: Auto\n  auth: {user: 'a:b', passwordFile: /a}",
-            "forwards[0].auth.user: must have 1 to 255 bytes without a colon",
+            "forwards[0].targets[0].unix: \"web.sock\" is not an absolute path",
         ),
     ];
     for (from, to, message) in table {
@@ -269,42 +241,113 @@ fn bad_fields_are_named_by_path() {
     }
 }
 
+/// The begin of a file of an entry, before its lists.
+fn before_lists() -> String {
+    let native = ENTRY.replace("protocol: JMUX\n", "");
+    native.split_once("forwards:").unwrap().0.to_owned()
+}
+
 #[test]
-fn every_kind_of_forward_round_trips() {
-    for forward in [
-        "listen: 'unix:/run/a.sock', target: {unix: /run/b.sock}",
-        "listen: 0.0.0.0:1, protocol: Socks5, auth: {user: alice, passwordFile: /a}",
-        "listen: 0.0.0.0:1, protocol: HttpConnect, auth: {usersFile: /a}",
-        "listen: 0.0.0.0:1, protocol: Auto, target: {host: a, port: 1}",
-        "listen: 0.0.0.0:1, protocol: Transparent, proxyProtocol: {accept: true}",
-        "listen: 0.0.0.0:1, protocol: Socks5, proxyProtocol: {accept: true, send: true}",
+fn every_kind_of_listening_port_round_trips() {
+    for (list, port) in [
+        (
+            "forwards",
+            "listen: 'unix:/run/a.sock', targets: [{unix: /run/b.sock}]",
+        ),
+        (
+            "forwards",
+            "listen: 0.0.0.0:1, targets: [{host: a, port: 1}], proxyProtocol: {accept: Required, send: V2}",
+        ),
+        (
+            "reverseForwards",
+            "listen: 0.0.0.0:1, targets: [{host: a, port: 1}], priority: Bulk",
+        ),
+        (
+            "proxies",
+            "listen: 0.0.0.0:1, protocol: SOCKS5, user: alice, passwordFile: /a",
+        ),
+        (
+            "proxies",
+            "listen: 0.0.0.0:1, protocol: HTTP, usersFile: /a",
+        ),
+        (
+            "proxies",
+            "listen: 0.0.0.0:1, protocol: Auto, fallbackTargets: [{host: a, port: 1}]",
+        ),
+        (
+            "proxies",
+            "listen: 0.0.0.0:1, protocol: Transparent, acceptProxyProtocol: Required",
+        ),
+        (
+            "proxies",
+            "listen: 0.0.0.0:1, protocol: SOCKS5, acceptProxyProtocol: Required, sendProxyProtocol: V2",
+        ),
     ] {
-        let native = ENTRY.replace("protocol: Jmux\n", "");
-        let (head, _) = native.split_once("- name: web").unwrap();
-        let config = Config::from_yaml(&format!("{head}- {{name: web, {forward}}}\n")).unwrap();
+        let text = format!("{}{list}: [{{name: web, {port}}}]\n", before_lists());
+        let config = Config::from_yaml(&text).unwrap();
+        assert_eq!(config.listeners().len(), 1);
         let again = Config::from_yaml(&config.to_yaml().unwrap()).unwrap();
-        assert_eq!(again, config, "{forward}");
+        assert_eq!(again, config, "{port}");
     }
 }
 
 #[test]
-fn what_is_half_a_target_or_half_a_user_is_refused_in_words() {
-    for (bad, expected) in [
-        ("target: {host: a}", "set either host and port, or unix"),
+fn a_proxy_whose_fields_conflict_is_refused_by_its_field() {
+    for (proxy, message) in [
         (
-            "target: {unix: /a, port: 1}",
-            "set either host and port, or unix",
+            "listen: 0.0.0.0:1, protocol: SOCKS5, fallbackTargets: [{host: a, port: 1}]",
+            "proxies[0].fallbackTargets: is not allowed with protocol SOCKS5",
         ),
         (
-            "protocol: Auto, auth: {user: a}",
-            "either a user and a passwordFile, or a usersFile",
+            "listen: 0.0.0.0:1, protocol: Auto, fallbackTargets: [{host: a, port: 0}]",
+            "proxies[0].fallbackTargets[0].port: must be from 1 to 65535",
+        ),
+        (
+            "listen: 'unix:/run/a', protocol: Transparent",
+            "proxies[0].listen: must be ADDRESS:PORT with protocol Transparent",
+        ),
+        (
+            "listen: 0.0.0.0:1, protocol: Transparent, usersFile: /a",
+            "proxies[0].usersFile: clients of protocol Transparent cannot authenticate",
+        ),
+        (
+            "listen: 0.0.0.0:1, protocol: Auto, fallbackTargets: [{host: a, port: 1}], usersFile: /a",
+            "proxies[0].usersFile: clients that are forwarded to the fallback target cannot authenticate",
+        ),
+        (
+            "listen: 0.0.0.0:1, protocol: Auto, user: 'a:b', passwordFile: /a",
+            "proxies[0].user: must have 1 to 255 bytes without a colon",
+        ),
+        (
+            "listen: 0.0.0.0:1, protocol: Auto, user: a",
+            "proxies[0].user: a proxy has either a usersFile, or a user and a passwordFile",
+        ),
+        (
+            "listen: 0.0.0.0:1, protocol: Auto, usersFile: /a, user: a",
+            "proxies[0].usersFile: a proxy has either a usersFile, or a user and a passwordFile",
         ),
     ] {
+        let text = format!("{}proxies: [{{name: any, {proxy}}}]\n", before_lists());
+        let error = Config::from_yaml(&text).unwrap_err();
+        assert!(said(&error).starts_with(message), "{error}");
+    }
+    let text =
+        "proxies: [{name: any, listen: 0.0.0.0:1, protocol: SOCKS5, sendProxyProtocol: V2}]\n";
+    let text = format!("{}{text}", before_lists());
+    let error = Config::from_yaml(&format!("{text}protocol: JMUX\n")).unwrap_err();
+    let message = "proxies[0].sendProxyProtocol: protocol JMUX cannot send the client's address";
+    assert!(said(&error).starts_with(message), "{error}");
+}
+
+#[test]
+fn what_is_half_a_target_is_refused_in_words() {
+    for target in ["{host: a}", "{unix: /a, port: 1}"] {
         let (head, _) = ENTRY.split_once("- name: web").unwrap();
-        let text = format!("{head}- {{name: web, listen: 0.0.0.0:1, {bad}}}\n");
+        let text = format!("{head}- {{name: web, listen: 0.0.0.0:1, targets: [{target}]}}\n");
         let error = Config::from_yaml(&text).unwrap_err().to_string();
+        let expected = "set either host and port, or unix";
         assert!(
-            error.contains(expected) && error.starts_with("7:"),
+            error.contains(expected) && error.starts_with("9:"),
             "{error}"
         );
     }
@@ -312,12 +355,13 @@ fn what_is_half_a_target_or_half_a_user_is_refused_in_words() {
 
 #[test]
 fn two_forwards_on_one_port_are_refused_with_the_port() {
-    let twice =
-        format!("{ENTRY}- name: other\n  listen: 0.0.0.0:8080\n  target: {{host: a, port: 1}}\n");
+    let twice = format!(
+        "{ENTRY}- name: other\n  listen: 0.0.0.0:8080\n  targets: [{{host: a, port: 1}}]\n"
+    );
     let error = Config::from_yaml(&twice).unwrap_err();
     assert_eq!(
         said(&error),
-        "forwards[1].listen: 0.0.0.0:8080 is used by more than one forward"
+        "forwards[1].listen: 0.0.0.0:8080 is used by more than one listening port"
     );
 }
 
@@ -326,31 +370,31 @@ fn what_is_left_out_is_decided_here() {
     let config = Config::from_yaml(ENTRY).unwrap();
     assert_eq!(config.congestion_control, CongestionControl::Auto);
     assert_eq!(config.workers, None);
-    let never_idle = Timeouts {
-        idle_seconds: 0,
-        half_open_seconds: 3600,
-        keepalive_seconds: 60,
-    };
-    assert_eq!(config.timeouts, never_idle);
+    let timeouts = config.timeouts;
+    let seconds = (timeouts.idle_seconds(), timeouts.half_open_seconds());
+    assert_eq!((seconds, timeouts.keepalive_seconds()), ((0, 3600), 60));
     assert!(config.forwards[0].limits.is_empty());
     assert_eq!(config.forwards[0].priority, Priority::Auto);
     let written = config.to_yaml().unwrap();
-    assert!(!written.contains("rate") && !written.contains("priority"));
+    assert!(!written.contains("timeouts") && !written.contains("priority"));
 }
 
 #[test]
 fn everything_that_can_be_written_round_trips() {
     let text = ENTRY
-        .replace("protocol: Jmux", "protocol: Native\ncongestionControl: Bbr")
+        .replace("protocol: JMUX", "protocol: Native\ncongestionControl: BBR")
         .replace(
             "admin:",
             "workers: 2\ntimeouts: {idleSeconds: 60, halfOpenSeconds: 0, keepaliveSeconds: 30}\nadmin:",
         )
-        + "  priority: Interactive\n  limits: {streams: 10, opensPerSecond: 5, rate: 100Mbit}\n";
+        + "  priority: Interactive\n  limits: {streams: 10, opensPerSecond: 5, bitsPerSecond: 100M}\n";
     let config = Config::from_yaml(&text).unwrap();
     assert_eq!(config.forwards[0].priority, Priority::Interactive);
     assert_eq!(
-        config.forwards[0].limits.rate.map(BitRate::bytes),
+        config.forwards[0]
+            .limits
+            .bits_per_second
+            .map(BitRate::bytes),
         Some(12_500_000)
     );
     let written = config.to_yaml().unwrap();
@@ -388,7 +432,9 @@ fn the_documented_configurations_can_be_used() {
             Role::Entry,
             Role::Exit,
             Role::Exit,
+            Role::Entry,
             Role::Exit,
+            Role::Entry,
             Role::Exit,
             Role::Exit,
             Role::Exit,
@@ -403,9 +449,9 @@ fn the_streams_of_jmux_alone_must_fit_into_the_memory() {
     let error = Config::from_yaml(&small).unwrap_err();
     assert_eq!(
         said(&error),
-        "limits.streams: 4096 streams need a memory.receive of at least 64Mi with protocol Jmux, not 16Mi"
+        "limits.streams: 4096 streams need a memory.receive of at least 64Mi with protocol JMUX, not 16Mi"
     );
-    Config::from_yaml(&small.replace("protocol: Jmux", "protocol: Native")).unwrap();
+    Config::from_yaml(&small.replace("protocol: JMUX", "protocol: Native")).unwrap();
 }
 
 #[test]
@@ -429,7 +475,7 @@ fn only_forwards_rules_and_timeouts_reload() {
 fn peers_reload_and_keys_do_not() {
     let secured = |peers: &str, key: &str| {
         let security = format!(
-            "security: {{mode: MutualTls, certificate: /c, key: {key}, ca: /a, peers: [{peers}]}}"
+            "security: {{mode: Certificates, certificate: /c, key: {key}, ca: /a, peers: [{peers}]}}"
         );
         Config::from_yaml(&EXIT.replace("security: {mode: None}", &security)).unwrap()
     };
@@ -513,39 +559,44 @@ fn sizes_parse_and_print() {
 #[test]
 fn rates_parse_and_print() {
     for (text, bits) in [
-        ("500kbit", 500_000),
-        ("100Mbit", 100_000_000),
-        ("1Gbit", 1_000_000_000),
-        ("1500kbit", 1_500_000),
+        ("500k", 500_000),
+        ("100M", 100_000_000),
+        ("1G", 1_000_000_000),
+        ("1500k", 1_500_000),
+        ("1T", 1_000_000_000_000),
+        ("100001", 100_001),
     ] {
         assert_eq!(text.parse::<BitRate>().unwrap().0, bits);
         assert_eq!(BitRate(bits).to_string(), text);
     }
     for text in [
         "",
-        "kbit",
-        "100",
-        "100mbit",
-        "-1Mbit",
-        "+1Mbit",
-        "1.5Gbit",
-        "99999999999999Gbit",
+        "k",
+        "100m",
+        "100Mbit",
+        "-1M",
+        "+1M",
+        "1.5G",
+        "9999999999T",
     ] {
         assert!(text.parse::<BitRate>().is_err(), "{text:?}");
     }
+    let number: BitRate = serde_yaml::from_str("100000000").unwrap();
+    assert_eq!(number.to_string(), "100M");
+    assert!(serde_yaml::from_str::<BitRate>("-1").is_err());
 }
 
 #[test]
 fn priorities_parse() {
     for (text, priority) in [
-        ("auto", Priority::Auto),
+        ("Auto", Priority::Auto),
         ("interactive", Priority::Interactive),
         ("bulk", Priority::Bulk),
     ] {
         assert_eq!(text.parse(), Ok(priority));
     }
     let error = "urgent".parse::<Priority>().unwrap_err();
-    assert!(error.contains("auto, interactive and bulk"), "{error}");
+    assert!(error.contains("Auto, Interactive and Bulk"), "{error}");
 }
 
 #[test]
@@ -560,7 +611,7 @@ fn a_limit_of_another_version_is_read_as_such() {
     let limits: Vec<Limit> = read("[\"SendBuffer\", \"Moonlight\"]");
     assert_eq!(limits, [Limit::SendBuffer, Limit::Other]);
     let seconds: std::collections::BTreeMap<Limit, f64> =
-        serde_json::from_str("{\"Moonlight\": 3.5, \"Cpu\": 1.0}").unwrap();
+        serde_json::from_str("{\"Moonlight\": 3.5, \"CPU\": 1.0}").unwrap();
     assert_eq!((seconds[&Limit::Other], seconds[&Limit::Cpu]), (3.5, 1.0));
 }
 
@@ -573,13 +624,13 @@ fn a_limit_has_one_name_everywhere() {
 
 #[test]
 fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
-    let with = |security: &str| Config::from_yaml(&ENTRY.replace("{mode: None}", security));
-    let tls = "{mode: MutualTls, certificate: a, key: b, ca: c, peers: ['exit.example.com']}";
+    let with = |security: &str| Config::from_yaml(&EXIT.replace("{mode: None}", security));
+    let tls = "{mode: Certificates, certificate: a, key: b, ca: c, peers: ['exit.example.com']}";
     let config = with(tls).unwrap();
     assert_eq!(config.security.files().len(), 3);
     let again = Config::from_yaml(&config.to_yaml().unwrap()).unwrap();
     assert_eq!(again, config);
-    let key = key_text(KeyRole::Exit, &[7; KEY_BYTES]);
+    let key = key_text(KeyRole::Entry, &[7; KEY_BYTES]);
     let keys =
         format!("{{mode: PublicKeys, privateKeyFiles: [a], peersFile: b, peers: ['{key}']}}");
     let config = with(&keys).unwrap();
@@ -592,20 +643,16 @@ fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
         ("{mode: None, key: b}", "`key` is not a field of mode None"),
         ("{mode: Tls}", "unknown variant `Tls`"),
         (
-            "{mode: MutualTls, key: b, ca: c, peers: [d]}",
+            "{mode: Certificates, key: b, ca: c, peers: [d]}",
             "certificate",
         ),
         (
-            &tls.replace("'exit.example.com'", ""),
-            "security.peers: is empty",
-        ),
-        (
             &tls.replace("exit.example.com", ""),
-            "security.peers: has an empty",
+            "security.peers[0].certificateNames[0]: \"\" is not a name in a certificate",
         ),
         (
             &tls.replace("key: b", "key: b, peersFile: d"),
-            "`peersFile` is not a field of mode MutualTls",
+            "`peersFile` is not a field of mode Certificates",
         ),
         (
             &keys.replace(&key, "abc="),
@@ -619,22 +666,24 @@ fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
 
 #[test]
 fn a_web_socket_has_a_path() {
-    let with = |web_socket: &str| Config::from_yaml(&format!("{ENTRY}webSocket: {web_socket}\n"));
+    let with = |web_socket: &str| {
+        Config::from_yaml(&format!(
+            "{ENTRY}transport: WebSocket\nwebSocket: {web_socket}\n"
+        ))
+    };
     for path in ["carrier", "''", "/a b", "/a?b"] {
         let error = with(&format!("{{path: {path}}}")).unwrap_err();
         assert!(said(&error).starts_with("webSocket.path:"), "{error}");
     }
-    let error = with("{path: /a, host: ''}").unwrap_err();
-    assert!(said(&error).starts_with("webSocket.host:"), "{error}");
     let web_socket = with("{path: /a}").unwrap().web_socket.unwrap();
-    assert_eq!((web_socket.path.as_str(), web_socket.host), ("/a", None));
+    assert_eq!(web_socket.path.as_str(), "/a");
 }
 
 #[test]
 fn origins_are_an_exits_and_written_as_browsers_send_them() {
     let with = |base: &str, origins: &str| {
         Config::from_yaml(&format!(
-            "{base}webSocket: {{path: /a, origins: [{origins}]}}\n"
+            "{base}transport: WebSocket\nwebSocket: {{path: /a, origins: [{origins}]}}\n"
         ))
     };
     let error = with(ENTRY, "'https://a.example.com'").unwrap_err();
@@ -667,9 +716,7 @@ const EXIT: &str = "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\n"
 
 #[test]
 fn a_prefix_of_nat64_has_a_length_of_rfc_6052() {
-    let with = |prefixes: &str| {
-        Config::from_yaml(&format!("{EXIT}policy: {{nat64Prefixes: [{prefixes}]}}\n"))
-    };
+    let with = |prefixes: &str| Config::from_yaml(&format!("{EXIT}nat64Prefixes: [{prefixes}]\n"));
     for wrong in ["'10.0.0.0/8'", "'2001:db8::/33'", "'2001:db8::1'"] {
         let error = with(wrong).unwrap_err().to_string();
         assert!(error.contains("is not an IPv6 prefix of 32, 40"), "{error}");
@@ -679,51 +726,83 @@ fn a_prefix_of_nat64_has_a_length_of_rfc_6052() {
 }
 
 #[test]
-fn a_policy_round_trips_and_reloads() {
+fn rules_round_trip_and_reload() {
     let text = format!(
-        "{EXIT}policy:\n  allow: ['*.example.com:443', '10.0.0.0/8']\n  deny: ['10.1.0.0/16']\n  protected: [10.96.0.1, 'fd00::/64']\n"
+        "{EXIT}allow: [{{host: '*.example.com', port: 443}}, {{cidr: 10.0.0.0/8}}, {{unix: /run/a}}]\ndeny: [{{cidr: 10.1.0.0/16, port: 1, endPort: 9}}, {{host: '*'}}]\nprotectedCIDRs: [10.96.0.1, 'fd00::/64']\n"
     );
     let config = Config::from_yaml(&text).unwrap();
-    assert_eq!(config.allowed().count(), 2);
+    let shown = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let allow = ["*.example.com:443", "10.0.0.0/8", "unix:/run/a"];
+    assert_eq!(shown(&config.allow), allow);
+    assert_eq!(shown(&config.deny), ["10.1.0.0/16:1-9", "*"]);
     let written = config.to_yaml().unwrap();
     assert_eq!(Config::from_yaml(&written).unwrap(), config);
     let plain = Config::from_yaml(EXIT).unwrap();
     assert!(
-        plain.needing_restart(&config).is_empty() && !plain.to_yaml().unwrap().contains("policy")
+        plain.needing_restart(&config).is_empty() && !plain.to_yaml().unwrap().contains("allow")
     );
     // An entry also dials, for reverse forwards. An entry needs no allow rules, because it dials
     // only declared targets.
-    let text = format!("{ENTRY}policy: {{protected: [10.96.0.1]}}\n");
-    assert_eq!(Config::from_yaml(&text).unwrap().policy.protected.len(), 1);
+    let text = format!("{ENTRY}protectedCIDRs: [10.96.0.1]\n");
+    assert_eq!(Config::from_yaml(&text).unwrap().protected_cidrs.len(), 1);
 }
 
 #[test]
-fn a_policy_that_cannot_be_used_is_refused_by_its_path() {
-    let many = vec!["10.0.0.0/8"; 257].join(", ");
+fn a_rule_that_cannot_be_used_is_refused_by_its_path() {
+    let with = |rule: &str| format!("{EXIT}allow: [{{{rule}}}]\n");
+    for (rule, problem) in [
+        ("port: 1", "a rule needs exactly one of host and cidr"),
+        (
+            "host: a, cidr: 10.0.0.0/8",
+            "a rule needs exactly one of host and cidr",
+        ),
+        (
+            "host: 10.0.0.0/8",
+            "host is a name: write a network in cidr",
+        ),
+        ("cidr: web", "the address cannot be read"),
+        ("host: 'a b'", "the host is not a DNS name"),
+        ("host: a, port: 0", "a port must be from 1 to 65535"),
+        (
+            "host: a, endPort: 9",
+            "endPort needs a port that is not greater than endPort",
+        ),
+        (
+            "host: a, port: 10, endPort: 9",
+            "endPort needs a port that is not greater than endPort",
+        ),
+        ("unix: a", "unix: \"a\" is not an absolute path"),
+        (
+            "unix: /a, port: 1",
+            "unix has neither host, cidr nor ports: remove them",
+        ),
+    ] {
+        let error = Config::from_yaml(&with(rule)).unwrap_err();
+        let expected = format!("allow[0]: {problem}");
+        assert!(said(&error).starts_with(&expected), "{rule}: {error}");
+    }
+}
+
+#[test]
+fn lists_of_rules_that_cannot_be_used_are_refused_by_their_path() {
+    let rules = vec!["{cidr: 10.0.0.0/8}"; RULES_MAX + 1].join(", ");
+    let networks = vec!["10.0.0.0/8"; 257].join(", ");
     for (text, message) in [
         (
-            format!("{EXIT}allow: [a]\npolicy: {{allow: [b]}}\n"),
-            "allow: is the short form of policy.allow",
-        ),
-        (
-            format!("{ENTRY}policy: {{allow: [a], deny: [a]}}\n"),
-            "policy: only an exit dials targets",
-        ),
-        (
-            format!("{ENTRY}allow: [a]\n"),
+            format!("{ENTRY}allow: [{{host: a}}]\n"),
             "allow: only an exit dials targets",
         ),
         (
-            format!("{EXIT}policy: {{deny: [{many}]}}\n"),
-            "policy.deny: has 257 entries, at most 256",
+            format!("{EXIT}deny: [{rules}]\n"),
+            "deny: has 769 entries, at most 768",
         ),
         (
-            format!("{EXIT}policy: {{protected: [{many}]}}\n"),
-            "policy.protected: has 257 entries, at most 64",
+            format!("{EXIT}protectedCIDRs: [{networks}]\n"),
+            "protectedCIDRs: has 257 entries, at most 64",
         ),
         (
-            format!("{EXIT}policy: {{protected: ['10.0.0.0/99']}}\n"),
-            "policy.protected[0]: \"10.0.0.0/99\" is not a network, such as",
+            format!("{EXIT}protectedCIDRs: ['10.0.0.0/99']\n"),
+            "protectedCIDRs[0]: \"10.0.0.0/99\" is not a network, such as",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();
@@ -732,10 +811,22 @@ fn a_policy_that_cannot_be_used_is_refused_by_its_path() {
 }
 
 #[test]
+fn a_reverse_forward_has_no_proxy_headers() {
+    let entry = ENTRY.replace("protocol: JMUX\n", "");
+    let entry = entry.replace("forwards:", "reverseForwards:");
+    for headers in ["accept: Required", "send: V2"] {
+        let error = Config::from_yaml(&format!("{entry}  proxyProtocol: {{{headers}}}\n"));
+        let message = "reverseForwards[0].proxyProtocol: is not for reverse forwards";
+        let error = error.unwrap_err();
+        assert!(said(&error).starts_with(message), "{error}");
+    }
+}
+
+#[test]
 fn reverse_forwards_and_what_exits_allow_of_them_round_trip() {
-    let entry = ENTRY.replace("protocol: Jmux\n", "") + "  direction: ExitToEntry\n";
-    let entry = Config::from_yaml(&entry).unwrap();
-    assert_eq!(entry.forwards[0].direction, Direction::ExitToEntry);
+    let entry = ENTRY.replace("protocol: JMUX\n", "");
+    let entry = Config::from_yaml(&entry.replace("forwards:", "reverseForwards:")).unwrap();
+    assert_eq!(entry.listeners()[0].direction, Direction::ExitToEntry);
     assert_eq!(Config::from_yaml(&entry.to_yaml().unwrap()).unwrap(), entry);
     let text = format!(
         "{EXIT}allowListen: [8080, '0.0.0.0:9000-9100', '[::]:80', '0.0.0.0:70,peer=spiffe://a/b']\n"
@@ -798,29 +889,31 @@ fn reverse_forwards_and_what_exits_allow_of_them_round_trip() {
 
 #[test]
 fn one_address_may_be_listened_on_at_both_ends_and_at_either_once() {
-    let native = ENTRY.replace("protocol: Jmux\n", "");
-    let other = |name: &str, direction: &str| {
-        format!(
-            "- name: {name}\n  direction: {direction}\n  listen: 0.0.0.0:8080\n  target: {{host: a, port: 1}}\n"
-        )
+    let native = ENTRY.replace("protocol: JMUX\n", "");
+    let other = |name: &str| {
+        format!("- name: {name}\n  listen: 0.0.0.0:8080\n  targets: [{{host: a, port: 1}}]\n")
     };
-    let both = format!("{native}{}", other("b", "ExitToEntry"));
+    let both = format!("{native}reverseForwards:\n{}", other("b"));
     Config::from_yaml(&both).unwrap();
-    let error = Config::from_yaml(&format!("{both}{}", other("c", "ExitToEntry"))).unwrap_err();
-    assert!(said(&error).starts_with("forwards[2].listen: "), "{error}");
+    let error = Config::from_yaml(&format!("{both}{}", other("c"))).unwrap_err();
+    let message = "reverseForwards[1].listen: ";
+    assert!(said(&error).starts_with(message), "{error}");
+    let error = Config::from_yaml(&format!("{native}reverseForwards:\n{}", other("web")));
+    let message = "reverseForwards[0].name: \"web\" is used by more than one listening port";
+    assert_eq!(said(&error.unwrap_err()), message);
 }
 
 #[test]
 fn what_cannot_listen_for_its_peer_says_so() {
-    let many = vec!["'8080'"; 65].join(", ");
+    let many = vec!["'8080'"; LISTEN_RULES_MAX + 1].join(", ");
     for (text, message) in [
         (
-            format!("{ENTRY}  direction: ExitToEntry\n"),
-            "forwards[0].direction: protocol Jmux cannot request that an exit listens: use Native, HTTP2, QUIC or SSH",
+            ENTRY.replace("forwards:", "reverseForwards:"),
+            "reverseForwards[0].listen: protocol JMUX cannot request that an exit listens: use Native, HTTP2, QUIC or SSH",
         ),
         (
-            format!("{EXIT}protocol: Jmux\nallowListen: ['8080']\n"),
-            "allowListen: protocol Jmux cannot request",
+            format!("{EXIT}protocol: JMUX\nallowListen: ['8080']\n"),
+            "allowListen: protocol JMUX cannot request",
         ),
         (
             ENTRY.replace("forwards:", "allowListen: ['8080']\nforwards:"),
@@ -828,7 +921,7 @@ fn what_cannot_listen_for_its_peer_says_so() {
         ),
         (
             format!("{EXIT}allowListen: [{many}]\n"),
-            "allowListen: has 65 entries, at most 64",
+            "allowListen: has 4097 entries, at most 4096",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();
@@ -836,60 +929,169 @@ fn what_cannot_listen_for_its_peer_says_so() {
     }
 }
 
+/// The text of a key.
+fn key(role: KeyRole, byte: u8) -> String {
+    key_text(role, &[byte; 32])
+}
+
+const KEYS: &str = "security: {mode: PublicKeys, privateKeyFiles: [/k]}\n";
+
+/// An entry, an exit and their rendezvous.
+fn meeting() -> [String; 3] {
+    let at = format!(
+        "address: 'meet:443', publicKeys: [{}]",
+        key(KeyRole::Rendezvous, 7)
+    );
+    let (near, far) = (key(KeyRole::Entry, 7), key(KeyRole::Exit, 7));
+    let web = "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
+    [
+        format!(
+            "role: Entry\n{KEYS}connect: [{{name: far, rendezvous: {{{at}}}, publicKeys: [{far}]}}]\n{web}"
+        ),
+        format!("role: Exit\n{KEYS}rendezvous: [{{name: meet, {at}}}]\n"),
+        format!(
+            "role: Rendezvous\n{KEYS}listen: 0.0.0.0:1\nmembers: [{{name: near, publicKeys: [{near}]}}, {{publicKeys: \
+             [{other}]}}]\n",
+            other = key(KeyRole::Exit, 8)
+        ),
+    ]
+}
+
 #[test]
 fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
-    let leaf = "rendezvous: {name: db, secretFile: /s}\n";
-    let exit = format!("role: Exit\nsecurity: {{mode: None}}\nconnect: meet:64004\n{leaf}");
-    let meet = EXIT.replace("Exit", "Rendezvous");
-    let rendezvous = format!("{meet}secretsFile: /s\n");
-    let entry = format!("{ENTRY}{leaf}");
+    let [entry, exit, rendezvous] = meeting();
     for text in [&exit, &rendezvous, &entry] {
         let config = Config::from_yaml(text).unwrap();
         let written = config.to_yaml().unwrap();
         assert_eq!(Config::from_yaml(&written).unwrap(), config);
     }
+    let none = "security: {mode: None}\n";
+    let place = |name: &str| {
+        format!(
+            "{{name: {name}, address: 'a:1', publicKeys: [{}]}}",
+            key(KeyRole::Rendezvous, 9)
+        )
+    };
+    let many: Vec<_> = ["a", "b", "c", "d"].map(place).into();
+    let many = many.join(", ");
+    let meet = key(KeyRole::Rendezvous, 7);
     for (text, message) in [
-        (meet.clone(), "secretsFile: a rendezvous needs"),
         (
-            format!("{EXIT}secretsFile: /s\n"),
-            "secretsFile: only a rendezvous",
+            rendezvous.replace(KEYS, none),
+            "security.mode: a rendezvous knows its members by their keys",
         ),
         (
-            format!("{rendezvous}{leaf}"),
+            exit.replace(KEYS, none),
+            "security.mode: a rendezvous knows its members by their keys",
+        ),
+        (
+            entry.replace(KEYS, none).replace(
+                &format!(", publicKeys: [{}]}}]", key(KeyRole::Exit, 7)),
+                "}]",
+            ),
+            "security.mode: a rendezvous knows its members by their keys",
+        ),
+        (
+            format!(
+                "{EXIT}members: [{{publicKeys: [{}]}}]\n",
+                key(KeyRole::Exit, 8)
+            ),
+            "members: only a rendezvous",
+        ),
+        (
+            rendezvous.replace(&key(KeyRole::Exit, 8), &key(KeyRole::Exit, 7)),
+            "members[1].publicKeys[0]: mtx1",
+        ),
+        (
+            rendezvous.replace(&key(KeyRole::Exit, 8), &meet),
+            "members[1].publicKeys[0]: the key of a rendezvous (mtr1...), but a member",
+        ),
+        (
+            rendezvous.replace(
+                "privateKeyFiles",
+                &format!("peers: [{}], privateKeyFiles", key(KeyRole::Entry, 9)),
+            ),
+            "security.peers: is only for an exit: write the gateways into members",
+        ),
+        (
+            format!("{rendezvous}rendezvous: [{}]\n", place("a")),
             "rendezvous: a rendezvous cannot connect",
         ),
         (
-            format!("{exit}connectFallback: a:1\n"),
-            "connectFallback: is not supported with a rendezvous",
+            format!("{entry}rendezvous: [{}]\n", place("a")),
+            "rendezvous: only an exit registers",
         ),
         (
-            "role: Rendezvous\nsecurity: {mode: None}\nsecretsFile: /s\n".to_owned(),
+            rendezvous.replace("listen: 0.0.0.0:1\n", ""),
             "listen: a rendezvous needs",
         ),
-        (format!("{rendezvous}allow: [a]\n"), "allow: only an exit"),
         (
-            format!("{rendezvous}connect: a:1\n"),
-            "connect: a gateway with the field listen dials no carriers",
+            format!("{rendezvous}allow: [{{host: a}}]\n"),
+            "allow: only an exit",
+        ),
+        (
+            format!("{rendezvous}connect:\n- name: far\n  address: a:1\n"),
+            "connect: only an entry dials carriers",
         ),
         (
             format!("{exit}listen: 0.0.0.0:1\n"),
             "listen: an exit behind a rendezvous",
         ),
         (
-            exit.replace("connect: meet:64004\n", ""),
-            "connect: a leaf needs",
+            exit.replace("name: meet", "name: Meet"),
+            "rendezvous[0].name: \"Meet\" is not a name",
         ),
         (
-            exit.replace("name: db", "name: DB"),
-            "rendezvous.name: must be",
+            exit.replace("}]\n", &format!("}}, {}]\n", place("meet"))),
+            "rendezvous[1].name: \"meet\" is used twice",
         ),
         (
-            entry.replace("64000", "64000,other:1"),
-            "connect: a leaf connects to only one rendezvous: set one address",
+            exit.replace("}]\n", &format!("}}, {many}]\n")),
+            "rendezvous: has 5 rendezvous: at most 4",
+        ),
+        (
+            exit.replace("meet:443", "meet"),
+            "rendezvous[0].address: \"meet\" is not HOST:PORT",
+        ),
+        (
+            exit.replace(&meet, &key(KeyRole::Exit, 9)),
+            "rendezvous[0].publicKeys[0]: the key of an exit",
+        ),
+        (
+            entry.replace(&format!("[{meet}]"), "[]"),
+            "connect[0].rendezvous.publicKeys: has 0 keys",
+        ),
+        (
+            entry.replace("name: far, ", "name: far, address: 'b:1', "),
+            "connect[0].address: an exit has an address or a rendezvous",
+        ),
+        (
+            format!("{exit}transport: KCP\n"),
+            "rendezvous: transport KCP: a rendezvous joins TCP",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();
-        assert!(said(&error).starts_with(message), "{error}");
+        assert!(said(&error).starts_with(message), "{message}: {error}");
+    }
+}
+
+#[test]
+fn members_and_the_keys_of_a_rendezvous_change_while_running() {
+    for (text, byte) in meeting().into_iter().zip([7, 7, 8]) {
+        let running = Config::from_yaml(&text).unwrap();
+        let role = match running.role {
+            Role::Rendezvous => KeyRole::Exit,
+            _ => KeyRole::Rendezvous,
+        };
+        let changed = text.replace(&key(role, byte), &key(role, 9));
+        assert_ne!(changed, text);
+        let changed = Config::from_yaml(&changed).unwrap();
+        assert!(running.needing_restart(&changed).is_empty());
+        assert_eq!(running.reloaded(&changed), changed);
+        assert_ne!(running.trusted(), changed.trusted());
+        let moved = Config::from_yaml(&text.replace("meet:443", "other:443")).unwrap();
+        let is_leaf = running.role != Role::Rendezvous;
+        assert_eq!(!running.needing_restart(&moved).is_empty(), is_leaf);
     }
 }
 
@@ -940,14 +1142,14 @@ fn trusted_proxies_round_trip_and_are_taken_over_while_running() {
     assert!(running.needing_restart(&config).is_empty());
     assert_eq!(running.reloaded(&config), config);
     assert_eq!(running.static_part(), config.static_part());
-    let rendezvous = EXIT.replace("Exit", "Rendezvous") + "secretsFile: /s\n";
+    let [_, _, rendezvous] = meeting();
     assert!(Config::from_yaml(&(rendezvous + "trustedProxies: [10.1.0.0/16]\n")).is_ok());
 }
 
 #[test]
 fn trusted_proxies_that_cannot_be_are_refused_by_their_path() {
     let with = |text: &str, networks: &str| format!("{text}trustedProxies: [{networks}]\n");
-    let leaf = "role: Exit\nsecurity: {mode: None}\nconnect: meet:1\nrendezvous: {name: db, secretFile: /s}\n";
+    let [_, leaf, _] = meeting();
     let unix = EXIT.replace("0.0.0.0:64000", "unix:/run/carriers.sock");
     let many = "10.0.0.1, ".repeat(TRUSTED_PROXIES_MAX + 1);
     for (text, message) in [
@@ -956,7 +1158,7 @@ fn trusted_proxies_that_cannot_be_are_refused_by_their_path() {
             "trustedProxies: only an exit or a rendezvous accepts carriers: remove the field",
         ),
         (
-            with(leaf, "10.0.0.0/8"),
+            with(&leaf, "10.0.0.0/8"),
             "trustedProxies: an exit behind a rendezvous does not listen for carriers: remove the field",
         ),
         (

@@ -2,20 +2,32 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::carrier::has_unix;
-use crate::{Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role};
+use crate::carrier::is_unix;
+use crate::{
+    Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, connect,
+    rendezvous,
+};
 
-/// The transport of carriers. Both ends must have the same transport.
+/// The transport of carriers. Both ends must have the same value. TCP: TCP connections. KCP: KCP over
+/// UDP, for paths that lose packets. WebSocket: WebSocket connections, for networks that pass only
+/// HTTP. Auto: the entry selects a transport that the network permits. Default: TCP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Transport {
-    /// TCP connections, Unix sockets or commands, as `connect` and `listen` specify.
+    /// TCP connections.
     #[default]
+    #[serde(rename = "TCP")]
     Tcp,
-    /// KCP over UDP, for paths that lose packets.
+    /// KCP over UDP, for paths that lose packets. The exit's port is then a UDP port. Needs protocol
+    /// Native.
+    #[serde(rename = "KCP")]
     Kcp,
-    /// The entry selects a transport that the path permits: TCP, KCP on the UDP port with the same
-    /// number, or, with [`Config::web_socket`], WebSocket. Under load, the entry compares KCP with
-    /// another transport, and selects the faster of them. An exit accepts all of these transports.
+    /// WebSocket connections, with the path `webSocket.path`. Needs protocol Native or JMUX.
+    WebSocket,
+    /// The entry selects TCP, KCP over the UDP port with the same number, or, with `webSocket`,
+    /// WebSocket. It avoids transports that the network blocks. Under load, it compares KCP with
+    /// another transport, and selects the faster one. Streams survive a change of the transport. An
+    /// exit accepts all of these transports. Needs protocol Native.
     Auto,
 }
 
@@ -26,11 +38,25 @@ impl Transport {
     }
 }
 
-/// Checks that transports Kcp and Auto have protocol Native and addresses of the form HOST:PORT.
+/// Checks that transports KCP and Auto have protocol Native and addresses of the form HOST:PORT, and
+/// that WebSocket has its path.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let problem = match config.transport {
-        Transport::Tcp => None,
-        Transport::Kcp => problem_of_datagrams(config).or_else(|| problem(config, "Kcp")),
+        Transport::Tcp => config.web_socket.as_ref().map(|_| {
+            let problem = "needs transport WebSocket or Auto: set transport, or remove webSocket";
+            ("webSocket", problem.to_owned())
+        }),
+        Transport::Kcp => problem_of_datagrams(config).or_else(|| problem(config, "KCP")),
+        Transport::WebSocket if !config.protocol.can().web_socket => {
+            let name = config.protocol.can().name;
+            let problem = format!("protocol {name} cannot use WebSocket: remove transport");
+            Some(("transport", problem))
+        }
+        Transport::WebSocket if config.web_socket.is_none() => {
+            let problem = "is missing: transport WebSocket needs its path, such as webSocket: {path: /carrier}";
+            Some(("webSocket", problem.to_owned()))
+        }
+        Transport::WebSocket => None,
         Transport::Auto => problem(config, "Auto"),
     };
     match problem {
@@ -63,7 +89,7 @@ fn problem_of_datagrams(config: &Config) -> Option<(&'static str, String)> {
     Some((field, problem.to_owned()))
 }
 
-/// The first field that neither Kcp nor Auto supports. `name`: the name of the transport.
+/// The first field that neither KCP nor Auto supports. `name`: the name of the transport.
 fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
     let (field, problem) = if config.role == Role::Rendezvous {
         ("transport", "a rendezvous joins TCP connections only")
@@ -72,21 +98,19 @@ fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
             "transport",
             "is for protocol Native only: other protocols use TCP or QUIC",
         )
-    } else if config.rendezvous.is_some() {
+    } else if rendezvous::has_leaf(config) {
         (
             "rendezvous",
-            "a rendezvous joins TCP connections only: use Tcp",
+            "a rendezvous joins TCP connections only: use TCP",
         )
-    } else if !config.connect_command.is_empty() {
+    } else if config.command().is_some() {
         (
-            "connectCommand",
-            "the command's pipes are the carrier: use Tcp",
+            "connect[0].command",
+            "the command's pipes are the carrier: use TCP",
         )
-    } else if has_unix(config.connect.as_deref()) {
+    } else if connect::has_unix(config) {
         ("connect", "expected HOST:PORT, not a Unix socket")
-    } else if has_unix(config.connect_fallback.as_deref()) {
-        ("connectFallback", "expected HOST:PORT, not a Unix socket")
-    } else if has_unix(config.listen.as_deref()) {
+    } else if is_unix(config.listen.as_deref()) {
         ("listen", "expected ADDRESS:PORT, not a Unix socket")
     } else if config.listen.as_deref() == Some(LISTEN_STDIO) {
         (
@@ -96,7 +120,7 @@ fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
     } else if !config.trusted_proxies.is_empty() {
         (
             "trustedProxies",
-            "a PROXY header begins a TCP connection, and datagrams carry no header: use Tcp",
+            "a PROXY header begins a TCP connection, and datagrams carry no header: use TCP",
         )
     } else {
         return None;
@@ -108,22 +132,22 @@ fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
 mod tests {
     use super::*;
 
-    const ENTRY: &str = "role: Entry\nsecurity: {mode: None}\ntransport: Kcp\n";
-    const EXIT: &str = "role: Exit\nsecurity: {mode: None}\ntransport: Kcp\n";
+    const ENTRY: &str = "role: Entry\nsecurity: {mode: None}\ntransport: KCP\n";
+    const EXIT: &str = "role: Exit\nsecurity: {mode: None}\ntransport: KCP\n";
 
     #[test]
     fn what_is_of_tcp_does_not_go_with_kcp() {
         let cases = [
-            (ENTRY, "connect: far:1\n", None),
+            (ENTRY, "connect:\n- name: far\n  address: far:1\n", None),
             (
                 ENTRY,
-                "connect: far:1\nproxy: none\nconnectFallback: far:2\n",
+                "connect:\n- name: far\n  address: far:1\n- name: near\n  address: far:2\nproxy: none\n",
                 None,
             ),
             (EXIT, "listen: 0.0.0.0:1\n", None),
             (
                 EXIT,
-                "listen: 0.0.0.0:1\nprotocol: Jmux\n",
+                "listen: 0.0.0.0:1\nprotocol: JMUX\n",
                 Some("transport"),
             ),
             (
@@ -140,40 +164,38 @@ mod tests {
             (EXIT, "listen: stdio\n", Some("listen")),
             (
                 EXIT,
-                "listen: 0.0.0.0:1\ncongestionControl: Bbr\n",
+                "listen: 0.0.0.0:1\ncongestionControl: BBR\n",
                 Some("congestionControl"),
             ),
             (
-                EXIT,
-                "connect: far:1\nrendezvous: {name: a, secretFile: /a}\n",
-                Some("rendezvous"),
-            ),
-            (ENTRY, "connect: far:1,unix:/run/a\n", Some("connect")),
-            (
                 ENTRY,
-                "connect: far:1\nconnectFallback: unix:/run/a\n",
-                Some("connectFallback"),
+                "connect:\n- name: far\n  address: far:1\n- name: near\n  address: unix:/run/a\n",
+                Some("connect"),
             ),
             (
                 ENTRY,
-                "connect: far:1\nproxy: http://proxy:3128\n",
+                "connect:\n- name: far\n  address: far:1\nproxy: http://proxy:3128\n",
                 Some("proxy"),
             ),
             #[cfg(feature = "connect-command")]
             (
                 ENTRY,
-                "connectCommand: [ssh, far]\n",
-                Some("connectCommand"),
+                "connect: [{name: far, command: [ssh, far]}]\n",
+                Some("connect[0].command"),
             ),
             (
-                "role: Rendezvous\nsecurity: {mode: None}\ntransport: Kcp\n",
-                "listen: 0.0.0.0:1\nsecretsFile: /a\n",
+                "role: Rendezvous\nsecurity: {mode: PublicKeys, privateKeyFiles: [/k]}\ntransport: KCP\n",
+                "listen: 0.0.0.0:1\n",
                 Some("transport"),
             ),
         ];
         for (head, rest, expected) in cases {
             let over = |text: &str| Config::from_yaml(&format!("{text}{rest}"));
-            let tcp = over(&head.replace("transport: Kcp", "transport: Tcp"));
+            let other = match rest.contains("webSocket") {
+                true => "transport: WebSocket",
+                false => "transport: TCP",
+            };
+            let tcp = over(&head.replace("transport: KCP", other));
             assert!(tcp.is_ok(), "{rest}: {tcp:?}");
             let said = over(head).err().map(|error| error.to_string());
             let field = said.as_deref().and_then(|said| said.split(": ").nth(1));
@@ -182,9 +204,31 @@ mod tests {
     }
 
     #[test]
+    fn a_web_socket_has_its_transport_and_its_path() {
+        for (transport, rest, expected) in [
+            ("WebSocket", "webSocket: {path: /a}\n", None),
+            ("Auto", "webSocket: {path: /a}\n", None),
+            ("WebSocket", "webSocket: {path: /a}\nprotocol: JMUX\n", None),
+            ("TCP", "webSocket: {path: /a}\n", Some("webSocket")),
+            ("WebSocket", "", Some("webSocket")),
+            ("WebSocket", "protocol: HTTP2\n", Some("transport")),
+        ] {
+            let head = ENTRY.replace("KCP", transport);
+            let read = Config::from_yaml(&format!(
+                "{head}connect:\n- name: far\n  address: far:1\n{rest}"
+            ));
+            let said = read.err().map(|error| error.to_string());
+            let field = said.as_deref().and_then(|said| said.split(": ").nth(1));
+            assert_eq!(field, expected, "{transport} {rest}: {said:?}");
+        }
+    }
+
+    #[test]
     fn tcp_is_not_written_down() {
-        let config = Config::from_yaml(&format!("{ENTRY}connect: far:1\n")).unwrap();
-        assert!(config.to_yaml().unwrap().contains("transport: Kcp"));
+        let config =
+            Config::from_yaml(&format!("{ENTRY}connect:\n- name: far\n  address: far:1\n"))
+                .unwrap();
+        assert!(config.to_yaml().unwrap().contains("transport: KCP"));
         let config = Config {
             transport: Transport::Tcp,
             ..config

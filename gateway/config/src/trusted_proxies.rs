@@ -31,11 +31,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 /// # Errors
 /// The problem, with the index of the network.
 pub fn check_trusted_proxies(field: &str, networks: &[Cidr]) -> Result<(), ConfigError> {
-    let count = networks.len();
-    if count > TRUSTED_PROXIES_MAX {
-        let problem = format!("has {count} entries, at most {TRUSTED_PROXIES_MAX} are allowed");
-        return Err(ConfigError::field(field, problem));
-    }
+    ConfigError::unless_at_most(field, networks.len(), TRUSTED_PROXIES_MAX)?;
     match networks
         .iter()
         .enumerate()

@@ -14,9 +14,6 @@ pub const ORIGINS_MAX: usize = 16;
 pub struct WebSocket {
     /// The path of the request, beginning with `/`.
     pub path: String,
-    /// Entry: the Host header of the request. Default: the exit's address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
     /// Exit: origins (RFC 6454) of the web pages whose browsers may open carriers, such as
     /// `https://app.example.com`, at most [`ORIGINS_MAX`]. Empty: no web page may open carriers.
     /// Gateways send no Origin header.
@@ -31,14 +28,7 @@ impl WebSocket {
             let problem = format!("{:?} is not a path such as /carrier", self.path);
             return Err(ConfigError::field("webSocket.path", problem));
         }
-        self.check_origins(role)?;
-        match &self.host {
-            Some(host) if host.is_empty() || !plain(host) => {
-                let problem = format!("{host:?} is not HOST or HOST:PORT");
-                Err(ConfigError::field("webSocket.host", problem))
-            }
-            _ => Ok(()),
-        }
+        self.check_origins(role)
     }
 
     fn check_origins(&self, role: Role) -> Result<(), ConfigError> {

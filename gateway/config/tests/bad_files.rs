@@ -6,16 +6,16 @@ use muxtunnel_gateway_config::Config;
 const ENTRY: &str = "\
 role: Entry
 security: {mode: None}
-connect: exit.example.com:64000
+connect: [{name: far, address: 'exit.example.com:64000'}]
 forwards:
 - name: web
   listen: 127.0.0.1:8080
-  target: {host: web.internal, port: 80}
+  targets: [{host: web.internal, port: 80}]
 - name: db
   # The second one.
   listen: 127.0.0.1:5432
-  target:
-    host: db.internal
+  targets:
+  - host: db.internal
     port: 5432
 limits: {streams: 100}
 ";
@@ -28,9 +28,9 @@ security:
   peers: ['mte1q8t44xqps2cs4d74f0ld8jtyquaqactj70d2vge94upp568hqag35gy0qhe']
 listen: 0.0.0.0:64000
 allow:
-- 'db.internal:5432'
-- '10.0.0.0/8'
-policy: {}
+- {host: db.internal, port: 5432}
+- {cidr: 10.0.0.0/8}
+drain: {}
 ";
 
 const CASES: &[(&str, &str, &str, &str)] = &[
@@ -43,15 +43,15 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         ENTRY,
-        "    host: db.internal",
-        "   \thost: db.internal",
-        "12:5: forwards[1].target: found character that cannot start any token, while scanning for the next token",
+        "    port: 5432",
+        "   \tport: 5432",
+        "13:4: forwards[1].targets[0].host: found a tab character that violates indentation, while scanning a plain scalar at line 12 column 11",
     ),
     (
         ENTRY,
-        "connect: exit",
-        "connect: 'exit",
-        "15:1: connect: found unexpected end of stream, while scanning a quoted scalar at line 3 column 10",
+        "connect: [{name: far, address: 'exit.example.com:64000'}]",
+        "connect: [{name: far, address: 'exit.example.com:64000}]",
+        "15:1: connect: found unexpected end of stream, while scanning a quoted scalar at line 3 column 32",
     ),
     (
         ENTRY,
@@ -82,13 +82,13 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "{streams: 100}",
         "100",
-        "14:9: limits: invalid type: integer `100`, expected struct Limits",
+        "14:9: limits: invalid type: integer `100`, expected struct GatewayLimits",
     ),
     (
         ENTRY,
         "    port: 5432",
         "    port: 99999",
-        "13:11: forwards[1].target.port: invalid value: integer `99999`, expected u16",
+        "13:11: forwards[1].targets[0].port: invalid value: integer `99999`, expected u16",
     ),
     (
         ENTRY,
@@ -104,9 +104,9 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         EXIT,
-        "- '10.0.0.0/8'",
-        "- '10.0.0.0/99'",
-        "9:3: allow[1]: \"10.0.0.0/99\" is not a rule: the prefix length is too large. Expected HOST|*.DOMAIN|CIDR[:PORT[-PORT]][,peer=IDENTITY], such as web.example.com:443, *.example.com, 10.0.0.0/8:8000-8100 or [2001:db8::1]:443, or unix:/PATH",
+        "- {cidr: 10.0.0.0/8}",
+        "- {cidr: 10.0.0.0/99}",
+        "9:3: allow[1]: the prefix length is too large",
     ),
     (
         EXIT,
@@ -131,13 +131,13 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "  listen: 127.0.0.1:5432",
         "  lisen: 127.0.0.1:5432",
-        "10:3: forwards[1].lisen: unknown field `lisen`, expected one of `name`, `listen`, `protocol`, `target`, `auth`, `proxyProtocol`, `direction`, `priority`, `limits`",
+        "10:3: forwards[1].lisen: unknown field `lisen`, expected one of `name`, `listen`, `targets`, `proxyProtocol`, `priority`, `limits`",
     ),
     (
         ENTRY,
         "limits:",
         "limit:",
-        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `livenessSeconds`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `ssh`, `network`, `admin`, `adminHosts`, `forwards`, `allow`, `policy`, `allowListen`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
+        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `livenessSeconds`, `connect`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `members`, `ssh`, `network`, `admin`, `adminHosts`, `forwards`, `reverseForwards`, `proxies`, `allow`, `deny`, `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
     ),
     (
         ENTRY,
@@ -154,8 +154,8 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     (
         ENTRY,
         "{mode: None}",
-        "{mode: MutualTls, ca: /ca}",
-        "2:11: security: missing field `certificate` of mode MutualTls",
+        "{mode: Certificates, ca: /ca}",
+        "2:11: security: missing field `certificate` of mode Certificates",
     ),
     (
         ENTRY,
@@ -167,19 +167,19 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "{mode: None}",
         "{mode: Plain}",
-        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `PublicKeys`, `MutualTls`, `ServerTls`, `SSH`",
+        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `PublicKeys`, `Certificates`, `ServerTls`, `SSH`",
     ),
     (
         ENTRY,
-        "connect: exit",
-        "role: Exit\nconnect: exit",
+        "connect: [",
+        "role: Exit\nconnect: [",
         "3:1: duplicate field `role`",
     ),
     (
         ENTRY,
         "    port: 5432\n",
         "",
-        "12:5: forwards[1].target: set either host and port, or unix (the path of a socket)",
+        "12:5: forwards[1].targets[0]: set either host and port, or unix (the path of a socket)",
     ),
     // Errors of the checks after parsing.
     (
@@ -192,38 +192,38 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "127.0.0.1:5432",
         "127.0.0.1:8080",
-        "10:11: forwards[1].listen: 127.0.0.1:8080 is used by more than one forward",
+        "10:11: forwards[1].listen: 127.0.0.1:8080 is used by more than one listening port",
     ),
     (
         ENTRY,
         "name: db",
         "name: web",
-        "8:9: forwards[1].name: \"web\" is used by more than one forward",
+        "8:9: forwards[1].name: \"web\" is used by more than one listening port",
     ),
     (
         ENTRY,
         "exit.example.com:64000",
         "exit.example.com",
-        "3:10: connect: \"exit.example.com\" is not HOST:PORT, such as exit.example.com:64000",
+        "3:32: connect[0].address: \"exit.example.com\" is not HOST:PORT, such as exit.example.com:64000",
     ),
     (
         ENTRY,
-        "connect: exit.example.com:64000\n",
+        "connect: [{name: far, address: 'exit.example.com:64000'}]\n",
         "",
-        "1:1: connect: an entry needs the exit's HOST:PORT, or a connectCommand",
+        "1:1: connect: an entry needs its exits: list the name and the address (HOST:PORT) of each",
     ),
     (
         ENTRY,
-        "connect: exit.example.com:64000",
-        "connect: unix:relative",
-        "3:10: connect: \"relative\" is not an absolute path of at most 107 bytes without control characters, such as /run/web.sock",
+        "exit.example.com:64000",
+        "unix:relative",
+        "3:32: connect[0].address: \"relative\" is not an absolute path of at most 107 bytes without control characters, such as /run/web.sock",
     ),
     #[cfg(feature = "connect-command")]
     (
         ENTRY,
-        "limits:",
-        "connectCommand: [ssh, far]\nlimits:",
-        "14:17: connectCommand: replaces connect and connectFallback: remove them",
+        "name: far,",
+        "name: far, command: [ssh, far],",
+        "3:53: connect[0].address: an exit has an address or a command",
     ),
     (
         ENTRY,
@@ -245,20 +245,14 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         EXIT,
-        "policy: {}",
-        "policy:\n  deny: ['*']\n  allow: ['*']",
-        "8:3: allow: is the short form of policy.allow: write all rules in one of the two fields",
+        "drain: {}",
+        "nat64Prefixes: ['2001:db8::/33']",
+        "10:16: nat64Prefixes: 2001:db8::/33 is not an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits",
     ),
     (
         EXIT,
-        "policy: {}",
-        "policy: {nat64Prefixes: ['2001:db8::/33']}",
-        "10:25: policy.nat64Prefixes: 2001:db8::/33 is not an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits",
-    ),
-    (
-        EXIT,
-        "policy: {}",
-        "policy: {}\nwebSocket: {path: /a, origins: ['null']}",
+        "drain: {}",
+        "transport: WebSocket\nwebSocket: {path: /a, origins: ['null']}",
         "11:32: webSocket.origins: \"null\" is not SCHEME://HOST[:PORT], such as https://app.example.com",
     ),
     (
@@ -275,14 +269,14 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         EXIT,
-        "policy: {}",
-        "policy: {}\ntrustedProxies: [10.0.0.0/8, 0.0.0.0/0]",
+        "drain: {}",
+        "drain: {}\ntrustedProxies: [10.0.0.0/8, 0.0.0.0/0]",
         "11:30: trustedProxies[1]: 0.0.0.0/0 contains every address: list only the networks of the load balancers",
     ),
     (
         ENTRY,
         "limits:",
-        "transport: Kcp\nproxy: socks5h://proxy.example.com:1080\nlimits:",
+        "transport: KCP\nproxy: socks5h://proxy.example.com:1080\nlimits:",
         "15:8: proxy: forwards only TCP connections, but KCP runs on UDP: remove proxy or transport",
     ),
     (

@@ -1,4 +1,4 @@
-//! Fuzzes the message parser of the rendezvous protocol.
+//! Fuzzes the parsers of messages and of openings of the rendezvous protocol.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,64 +1,52 @@
-//! The messages between leaf gateways and a rendezvous before a carrier begins (docs/protocol.md,
-//! "Rendezvous"). This module is only a codec. The gateway computes the proofs.
+//! The messages between gateways and a rendezvous before a carrier begins (docs/protocol.md,
+//! "Rendezvous"). This module is only a codec.
 //!
-//! A message is `type u8 | length u8 | body`, at most [`WORD_BYTES_MAX`] bytes. The decoder
-//! allocates no memory before the message is complete.
+//! A leaf has a control connection to the rendezvous, which is TLS. A message there is
+//! `type u8 | length u8 | body`, at most [`WORD_BYTES_MAX`] bytes. The decoder allocates no memory
+//! before the message is complete. Each connection that the rendezvous joins to another begins with
+//! an [`opening`] of fixed length.
 
 /// Longest message in bytes.
 pub const WORD_BYTES_MAX: usize = 2 + 255;
-/// Longest name in bytes.
-pub const NAME_BYTES_MAX: usize = 63;
-/// First bytes of a greeting's body.
+/// Length of a public key in bytes.
+pub const KEY_BYTES: usize = 32;
+/// Maximum number of keys of an exit in a visit.
+pub const KEYS_MAX: usize = 4;
+/// First bytes of an opening. The first byte differs from that of a TLS handshake.
 pub const MAGIC: [u8; 8] = *b"MUXMEETS";
+/// Length of an opening in bytes.
+pub const OPENING_BYTES: usize = 8 + 16;
 /// The protocol version that this crate implements.
 pub const VERSION: u8 = 1;
 
 /// Longest text of a refusal in bytes.
 const TEXT_BYTES_MAX: usize = 200;
-/// Size of a greeting's fixed fields in bytes: magic, version, purpose, ticket and nonce.
-const GREETING_FIXED: usize = 8 + 1 + 1 + 16 + 32;
 
-const GREETING: u8 = 0x01;
-const CHALLENGE: u8 = 0x02;
-const PROOF: u8 = 0x03;
-const ACCEPTED: u8 = 0x04;
-const REFUSED: u8 = 0x05;
-const INVITE: u8 = 0x06;
+const REGISTER: u8 = 0x01;
+const VISIT: u8 = 0x02;
+const REGISTERED: u8 = 0x03;
+const TICKET: u8 = 0x04;
+const JOINED: u8 = 0x05;
+const REFUSED: u8 = 0x06;
 
-/// Identifies one meeting. The value comes from a cryptographic random source.
+/// The right to one end of one joined connection. The value comes from a cryptographic random
+/// source, and is valid once.
 pub type Ticket = [u8; 16];
 
-/// Why a leaf connects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// The leaf registers under its name. The connection stays open for invitations.
-    Register,
-    /// The leaf visits the leaf that is registered under the name.
-    Visit,
-    /// The leaf meets the visitor of an invitation.
-    Attend(Ticket),
-}
-
-/// A message of the rendezvous protocol.
+/// A message of a control connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Word {
-    /// The leaf's first message.
-    Greeting {
-        /// Why the leaf connects.
-        purpose: Purpose,
-        /// A number from a cryptographic random source.
-        nonce: [u8; 32],
-        /// See [`is_name`].
-        name: String,
-    },
-    /// The rendezvous requests a proof for this nonce.
-    Challenge([u8; 32]),
-    /// The leaf proves that it knows the name's secret.
-    Proof([u8; 32]),
-    /// The rendezvous proves that it also knows the secret. A registered leaf receives this message
-    /// at once. Two leaves that meet receive it once both are connected. The rendezvous then
-    /// forwards all bytes between the two leaves.
-    Accepted([u8; 32]),
+    /// An exit registers under the key that it has proved. The control connection stays open for
+    /// tickets.
+    Register,
+    /// An entry asks for the exit that has one of these keys, 1..=[`KEYS_MAX`].
+    Visit(Vec<[u8; KEY_BYTES]>),
+    /// The rendezvous has registered the exit.
+    Registered,
+    /// The leaf opens a connection with this ticket. A registered exit then has a visitor.
+    Ticket(Ticket),
+    /// The connections of both leaves are joined.
+    Joined,
     /// Refuses the leaf.
     Refused {
         /// [`crate::Reason`] as a number.
@@ -66,8 +54,6 @@ pub enum Word {
         /// A human-readable text.
         reason: String,
     },
-    /// Informs a registered leaf that a visitor waits.
-    Invite(Ticket),
 }
 
 /// The bytes are not a valid message.
@@ -86,14 +72,6 @@ pub enum DecodeError {
     BadField(u8),
 }
 
-/// Whether `text` can be a name: 1 to 63 lower-case letters, digits, `-`, `_` and `.`.
-#[must_use]
-pub fn is_name(text: &str) -> bool {
-    let may =
-        |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
-    (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(may)
-}
-
 /// Decodes the first message of `bytes`. Returns the message and its length. `None`: the message is
 /// incomplete.
 ///
@@ -103,26 +81,34 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Word, usize)>, DecodeError> {
     let [kind, length, rest @ ..] = bytes else {
         return Ok(None);
     };
-    let possible = match *kind {
-        GREETING => GREETING_FIXED + 1..=GREETING_FIXED + NAME_BYTES_MAX,
-        CHALLENGE | PROOF | ACCEPTED => 32..=32,
-        REFUSED => 1..=1 + TEXT_BYTES_MAX,
-        INVITE => 16..=16,
-        _ => return Err(DecodeError::Unknown(*kind, *length)),
+    let length_of_body = usize::from(*length);
+    let is_possible = match *kind {
+        REGISTER => length_of_body == 1,
+        VISIT => {
+            let keys = length_of_body.saturating_sub(1);
+            keys % KEY_BYTES == 0 && (1..=KEYS_MAX).contains(&(keys / KEY_BYTES))
+        }
+        REGISTERED | JOINED => length_of_body == 0,
+        TICKET => length_of_body == 16,
+        REFUSED => (1..=1 + TEXT_BYTES_MAX).contains(&length_of_body),
+        _ => false,
     };
-    if !possible.contains(&usize::from(*length)) {
+    if !is_possible {
         return Err(DecodeError::Unknown(*kind, *length));
     }
-    let Some(body) = rest.get(..usize::from(*length)) else {
+    let Some(body) = rest.get(..length_of_body) else {
         return Ok(None);
     };
     let bad = DecodeError::BadField(*kind);
     let word = match *kind {
-        GREETING => greeting(body)?,
-        CHALLENGE => Word::Challenge(body.try_into().map_err(|_| bad)?),
-        PROOF => Word::Proof(body.try_into().map_err(|_| bad)?),
-        ACCEPTED => Word::Accepted(body.try_into().map_err(|_| bad)?),
-        INVITE => Word::Invite(body.try_into().map_err(|_| bad)?),
+        REGISTER => versioned(body, bad).map(|_| Word::Register)?,
+        VISIT => {
+            let (keys, _) = versioned(body, bad)?.as_chunks();
+            Word::Visit(keys.to_vec())
+        }
+        REGISTERED => Word::Registered,
+        JOINED => Word::Joined,
+        TICKET => Word::Ticket(body.try_into().map_err(|_| bad)?),
         _ => {
             let (code, text) = body.split_first().ok_or(bad)?;
             let reason = std::str::from_utf8(text).map_err(|_| bad)?.to_owned();
@@ -132,66 +118,53 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Word, usize)>, DecodeError> {
             }
         }
     };
-    Ok(Some((word, 2 + usize::from(*length))))
+    Ok(Some((word, 2 + length_of_body)))
 }
 
-fn greeting(body: &[u8]) -> Result<Word, DecodeError> {
-    let bad = DecodeError::BadField(GREETING);
-    let (magic, body) = body.split_first_chunk::<8>().ok_or(bad)?;
-    let ([version, purpose], body) = body.split_first_chunk::<2>().ok_or(bad)?;
-    let (ticket, body) = body.split_first_chunk::<16>().ok_or(bad)?;
-    let (nonce, name) = body.split_first_chunk::<32>().ok_or(bad)?;
-    if *magic != MAGIC {
-        return Err(bad);
+/// The body after its version.
+fn versioned(body: &[u8], bad: DecodeError) -> Result<&[u8], DecodeError> {
+    match body.split_first() {
+        Some((&VERSION, rest)) => Ok(rest),
+        Some((version, _)) => Err(DecodeError::Version(*version)),
+        None => Err(bad),
     }
-    if *version != VERSION {
-        return Err(DecodeError::Version(*version));
-    }
-    let purpose = match purpose {
-        1 if *ticket == [0; 16] => Purpose::Register,
-        2 if *ticket == [0; 16] => Purpose::Visit,
-        3 => Purpose::Attend(*ticket),
-        _ => return Err(bad),
-    };
-    let name = std::str::from_utf8(name).ok().filter(|name| is_name(name));
-    Ok(Word::Greeting {
-        purpose,
-        nonce: *nonce,
-        name: name.ok_or(bad)?.to_owned(),
-    })
 }
 
-/// Encodes a message. A reason is cut at 200 bytes, a name at [`NAME_BYTES_MAX`].
+/// Encodes a message. A reason is cut at 200 bytes, and a visit has the first [`KEYS_MAX`] keys.
 #[must_use]
 pub fn encode(word: &Word) -> Vec<u8> {
     match word {
-        Word::Greeting {
-            purpose,
-            nonce,
-            name,
-        } => {
-            let (purpose, ticket) = match purpose {
-                Purpose::Register => (1, [0; 16]),
-                Purpose::Visit => (2, [0; 16]),
-                Purpose::Attend(ticket) => (3, *ticket),
-            };
-            let mut body = MAGIC.to_vec();
-            body.extend([VERSION, purpose]);
-            body.extend(ticket);
-            body.extend(nonce);
-            body.extend(cut(name, NAME_BYTES_MAX).bytes());
-            with_body(GREETING, &body)
+        Word::Register => with_body(REGISTER, &[VERSION]),
+        Word::Visit(keys) => {
+            let mut body = vec![VERSION];
+            keys.iter().take(KEYS_MAX).for_each(|key| body.extend(key));
+            with_body(VISIT, &body)
         }
-        Word::Challenge(nonce) => with_body(CHALLENGE, nonce),
-        Word::Proof(proof) => with_body(PROOF, proof),
-        Word::Accepted(proof) => with_body(ACCEPTED, proof),
-        Word::Invite(ticket) => with_body(INVITE, ticket),
+        Word::Registered => with_body(REGISTERED, &[]),
+        Word::Ticket(ticket) => with_body(TICKET, ticket),
+        Word::Joined => with_body(JOINED, &[]),
         Word::Refused { code, reason } => {
             let mut body = vec![*code];
             body.extend(cut(reason, TEXT_BYTES_MAX).bytes());
             with_body(REFUSED, &body)
         }
     }
+}
+
+/// The first bytes of a connection that the rendezvous joins to another.
+#[must_use]
+pub fn opening(ticket: &Ticket) -> [u8; OPENING_BYTES] {
+    let mut bytes = [0; OPENING_BYTES];
+    let (magic, rest) = bytes.split_at_mut(MAGIC.len());
+    magic.copy_from_slice(&MAGIC);
+    rest.copy_from_slice(ticket);
+    bytes
+}
+
+/// The ticket of an opening. `None`: the bytes are no opening.
+#[must_use]
+pub fn ticket_in(opening: &[u8; OPENING_BYTES]) -> Option<Ticket> {
+    opening.strip_prefix(&MAGIC)?.try_into().ok()
 }
 
 fn with_body(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -212,19 +185,13 @@ mod tests {
     use super::*;
 
     fn words() -> Vec<Word> {
-        let greeting = |purpose| Word::Greeting {
-            purpose,
-            nonce: [7; 32],
-            name: "db.site-1".to_owned(),
-        };
         vec![
-            greeting(Purpose::Register),
-            greeting(Purpose::Visit),
-            greeting(Purpose::Attend([9; 16])),
-            Word::Challenge([1; 32]),
-            Word::Proof([2; 32]),
-            Word::Accepted([3; 32]),
-            Word::Invite([4; 16]),
+            Word::Register,
+            Word::Visit(vec![[7; 32]]),
+            Word::Visit(vec![[7; 32], [8; 32], [9; 32], [10; 32]]),
+            Word::Registered,
+            Word::Ticket([4; 16]),
+            Word::Joined,
             Word::Refused {
                 code: 2,
                 reason: "no".to_owned(),
@@ -246,24 +213,32 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_specification() {
-        let bytes = encode(&Word::Greeting {
-            purpose: Purpose::Visit,
-            nonce: [0x11; 32],
-            name: "db".to_owned(),
-        });
-        let mut expected = vec![0x01, 60];
-        expected.extend(b"MUXMEETS\x01\x02");
-        expected.extend([0; 16]);
-        expected.extend([0x11; 32]);
-        expected.extend(b"db");
-        assert_eq!(bytes, expected);
-        assert_eq!(
-            encode(&Word::Refused {
-                code: 4,
-                reason: "who".to_owned()
-            }),
-            b"\x05\x04\x04who"
-        );
+        let mut visit = vec![0x02, 33, 1];
+        visit.extend([0x11; 32]);
+        for (word, bytes) in [
+            (Word::Register, &b"\x01\x01\x01"[..]),
+            (Word::Visit(vec![[0x11; 32]]), &visit),
+            (Word::Registered, b"\x03\x00"),
+            (
+                Word::Ticket(*b"0123456789abcdef"),
+                b"\x04\x100123456789abcdef",
+            ),
+            (Word::Joined, b"\x05\x00"),
+            (
+                Word::Refused {
+                    code: 4,
+                    reason: "who".to_owned(),
+                },
+                b"\x06\x04\x04who",
+            ),
+        ] {
+            assert_eq!(encode(&word), bytes);
+        }
+        let opening = opening(b"0123456789abcdef");
+        assert_eq!(&opening, b"MUXMEETS0123456789abcdef");
+        assert_eq!(ticket_in(&opening).as_ref(), Some(b"0123456789abcdef"));
+        assert_eq!(ticket_in(b"MUXMEETT0123456789abcdef"), None);
+        assert_ne!(opening[0], 0x16, "the first byte of TLS");
     }
 
     #[test]
@@ -271,30 +246,25 @@ mod tests {
         for bytes in [
             &[0, 1][..],
             &[7, 1],
-            &[1, 58],
-            &[1, 122],
-            &[2, 31],
-            &[5, 0],
-            &[6, 17],
+            &[1, 0],
+            &[1, 2],
+            &[2, 1],
+            &[2, 32],
+            &[2, 34],
+            &[2, 161],
+            &[3, 1],
+            &[4, 15],
+            &[5, 1],
+            &[6, 0],
+            &[6, 202],
         ] {
             assert!(decode(bytes).is_err(), "{bytes:?}");
         }
-        let good = encode(&words()[0]);
-        for (at, byte) in [(2, b'X'), (10, 2), (11, 0), (11, 4), (12, 1), (60, b'A')] {
-            let mut bad = good.clone();
-            bad[at] = byte;
-            assert!(decode(&bad).is_err(), "byte {at}");
-        }
-    }
-
-    #[test]
-    fn names_are_short_and_plain() {
-        for name in ["a", "db.site-1_x", &"n".repeat(63)] {
-            assert!(is_name(name), "{name}");
-        }
-        for name in ["", "A", "a b", "ä", "a/b", &"n".repeat(64)] {
-            assert!(!is_name(name), "{name}");
-        }
+        assert_eq!(decode(&[1, 1, 2]), Err(DecodeError::Version(2)));
+        let mut visit = encode(&words()[1]);
+        visit[2] = 0;
+        assert_eq!(decode(&visit), Err(DecodeError::Version(0)));
+        assert_eq!(decode(&[6, 2, 1, 0xff]), Err(DecodeError::BadField(6)));
     }
 
     proptest! {
@@ -304,6 +274,13 @@ mod tests {
                 prop_assert!(consumed <= WORD_BYTES_MAX);
                 prop_assert_eq!(encode(&word), &bytes[..consumed]);
             }
+        }
+
+        #[test]
+        fn visits_are_read_as_written(keys in prop::collection::vec(any::<[u8; 32]>(), 1..=4)) {
+            let word = Word::Visit(keys);
+            let bytes = encode(&word);
+            prop_assert_eq!(decode(&bytes), Ok(Some((word, bytes.len()))));
         }
     }
 }

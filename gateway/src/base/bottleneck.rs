@@ -98,14 +98,14 @@ impl SampleInterval {
             }
             Limit::ReceiveWindow => {
                 "The peer's kernel has no room for more received bytes. If the peer is short of CPU time, raise its CPU limit. \
-                 Otherwise raise net.ipv4.tcp_rmem of the peer (tuning.profile Wan, or tuning.sysctls for a larger value)"
+                 Otherwise raise net.ipv4.tcp_rmem of the peer (tuning.profile WAN, or tuning.sysctls for a larger value)"
             }
             Limit::SendBuffer => {
                 "The send buffer is smaller than the path's bandwidth-delay product: raise net.ipv4.tcp_wmem of the \
-                 sending gateway (tuning.profile Wan, or tuning.sysctls for a larger value), or use more carriers (pool.max)"
+                 sending gateway (tuning.profile WAN, or tuning.sysctls for a larger value), or use more carriers (pool.max)"
             }
             Limit::CongestionWindow if self.lossy => {
-                "The path loses packets, and the congestion window shrinks after each loss: set congestionControl Bbr, \
+                "The path loses packets, and the congestion window shrinks after each loss: set congestionControl BBR, \
                  or use more carriers (pool.max, workers or replicas of the entry)"
             }
             Limit::CongestionWindow => {
@@ -393,7 +393,7 @@ mod tests {
             ..bulk()
         };
         let [lossy, clean] = [lossy, bulk()].map(|s| s.advice(Limit::CongestionWindow));
-        assert!(lossy.contains("Bbr") && !clean.contains("Bbr"));
+        assert!(lossy.contains("BBR") && !clean.contains("BBR"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A forward at run time: its counters and its limits, which all workers share.
+//! A forward at run time: its counters and its limits, which all workers share; and the admission of
+//! a stream.
 //!
 //! [`Forwards`] returns the same [`Forward`] to every worker that listens for the forward, so
 //! changed limits also apply to open streams. A forward exists as long as a listener or a stream
@@ -7,20 +8,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{self as config, ForwardLimits};
-use parking_lot::{Mutex, MutexGuard};
+use muxtunnel_gateway_config::{self as config, Limits};
+use parking_lot::Mutex;
 
 use crate::base::counters::StreamCounters;
 use crate::base::dial_window::DialWindow;
+use crate::base::limiter::{Limiter, Place};
 use crate::base::pace::Pace;
-use crate::base::token_bucket::Bucket;
-
-/// Burst: after a pause, the forward admits at once as many connections as the rate admits in this
-/// time.
-const OPENS_BURST: Duration = Duration::from_secs(1);
+use crate::base::peers::Peer;
 
 #[derive(Debug)]
 pub(crate) struct Forward {
@@ -28,19 +26,7 @@ pub(crate) struct Forward {
     pub(crate) streams: StreamCounters,
     /// The recent dials of the forward's target.
     pub(crate) dials: DialWindow,
-    gate: Mutex<Gate>,
-    /// Rate of bytes from clients into carriers.
-    pub(crate) up: Pace,
-    /// Rate of bytes from carriers to clients.
-    pub(crate) down: Pace,
-}
-
-/// Admission of new connections.
-#[derive(Debug, Default)]
-struct Gate {
-    limits: ForwardLimits,
-    admitted: u32,
-    opens: Option<Bucket>,
+    limiter: Arc<Limiter>,
 }
 
 impl Forward {
@@ -49,9 +35,7 @@ impl Forward {
             name: name.to_owned(),
             streams: StreamCounters::default(),
             dials: DialWindow::new(Instant::now()),
-            gate: Mutex::default(),
-            up: Pace::default(),
-            down: Pace::default(),
+            limiter: Limiter::new(Code::ForwardStreamLimit, Code::ForwardOpenLimit),
         }
     }
 
@@ -60,23 +44,11 @@ impl Forward {
     /// # Errors
     /// The code of the limit that refuses the connection.
     pub(crate) fn admit(self: &Arc<Self>, now: Instant) -> Result<Admission, Code> {
-        let mut gate = self.gate();
-        if gate
-            .limits
-            .streams
-            .is_some_and(|limit| gate.admitted >= limit)
-        {
-            return Err(Code::ForwardStreamLimit);
-        }
-        if gate
-            .opens
-            .as_mut()
-            .is_some_and(|opens| !opens.try_take(now, 1))
-        {
-            return Err(Code::ForwardOpenLimit);
-        }
-        gate.admitted += 1;
-        Ok(Admission(Arc::clone(self)))
+        let place = self.limiter.admit(now)?;
+        Ok(Admission {
+            forward: Some((Arc::clone(self), place)),
+            peer: None,
+        })
     }
 
     /// Counts an open that was refused or failed.
@@ -89,40 +61,51 @@ impl Forward {
             self.dials.failed(Instant::now());
         }
     }
-
-    fn set_limits(&self, limits: ForwardLimits) {
-        let mut gate = self.gate();
-        if gate.limits.opens_per_second != limits.opens_per_second {
-            gate.opens = limits
-                .opens_per_second
-                .map(|opens| Bucket::new(opens.into(), OPENS_BURST));
-        }
-        gate.limits = limits;
-        let bytes = limits.rate.map(config::BitRate::bytes);
-        self.up.set(bytes);
-        self.down.set(bytes);
-    }
-
-    fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock()
-    }
 }
 
-/// One connection's place among its forward's streams. Dropping the value frees the place.
-#[derive(Debug)]
-pub(crate) struct Admission(Arc<Forward>);
-
-impl std::ops::Deref for Admission {
-    type Target = Forward;
-
-    fn deref(&self) -> &Forward {
-        &self.0
-    }
+/// One stream's places among the streams of its forward and of its peer. Dropping the value frees
+/// both places.
+#[derive(Debug, Default)]
+pub(crate) struct Admission {
+    /// The forward, if this side has the forward.
+    forward: Option<(Arc<Forward>, Place)>,
+    /// The peer, if this side is an exit that lists the peer.
+    peer: Option<(Arc<Peer>, Place)>,
 }
 
-impl Drop for Admission {
-    fn drop(&mut self) {
-        self.0.gate().admitted -= 1;
+impl Admission {
+    /// The admission with the stream's place among the streams of its peer.
+    pub(crate) fn with_peer(self, peer: Option<(Arc<Peer>, Place)>) -> Self {
+        Self { peer, ..self }
+    }
+
+    /// The forward.
+    pub(crate) fn forward(&self) -> Option<&Forward> {
+        self.forward.as_ref().map(|(forward, _)| &**forward)
+    }
+
+    /// The counters of the forward and of the peer.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = &StreamCounters> {
+        let forward = self.forward().map(|forward| &forward.streams);
+        let peer = self.peer.as_ref().map(|(peer, _)| &peer.streams);
+        forward.into_iter().chain(peer)
+    }
+
+    /// The rate limit from the local socket into the carrier. Only one of both places has rate limits:
+    /// forwards of an exit have none.
+    pub(crate) fn up(&self) -> Option<&Pace> {
+        self.limiters().find_map(|limiter| limiter.up.limited())
+    }
+
+    /// The rate limit from the carrier to the local socket.
+    pub(crate) fn down(&self) -> Option<&Pace> {
+        self.limiters().find_map(|limiter| limiter.down.limited())
+    }
+
+    fn limiters(&self) -> impl Iterator<Item = &Limiter> {
+        let forward = self.forward.as_ref().map(|(_, place)| place.limiter());
+        let peer = self.peer.as_ref().map(|(_, place)| place.limiter());
+        forward.into_iter().chain(peer)
     }
 }
 
@@ -132,12 +115,12 @@ pub(crate) struct Forwards(Mutex<BTreeMap<String, Weak<Forward>>>);
 
 impl Forwards {
     /// The forward with this name, with its current limits.
-    pub(crate) fn get(&self, wanted: &config::Forward) -> Arc<Forward> {
+    pub(crate) fn get(&self, wanted: &config::Listener) -> Arc<Forward> {
         self.named(&wanted.name, wanted.limits)
     }
 
     /// Works as [`Self::get`], with only the name and the limits.
-    pub(crate) fn named(&self, name: &str, limits: ForwardLimits) -> Arc<Forward> {
+    pub(crate) fn named(&self, name: &str, limits: Limits) -> Arc<Forward> {
         let mut known = self.0.lock();
         known.retain(|_, forward| forward.strong_count() > 0);
         let forward = known.get(name).and_then(Weak::upgrade);
@@ -146,38 +129,37 @@ impl Forwards {
             known.insert(name.to_owned(), Arc::downgrade(&forward));
             forward
         });
-        forward.set_limits(limits);
+        forward.limiter.set(limits);
         forward
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    fn wanted(limits: ForwardLimits) -> config::Forward {
-        config::Forward {
+    fn wanted(limits: Limits) -> config::Listener {
+        config::Listener::from(&config::Forward {
             name: "web".to_owned(),
             listen: "127.0.0.1:1".to_owned(),
-            protocol: config::ListenProtocol::default(),
-            target: Some(config::Target::Tcp {
+            targets: vec![config::Target::Tcp {
                 host: "a".to_owned(),
                 port: 1,
-            }),
-            auth: None,
+            }],
             proxy_protocol: config::ProxyProtocol::default(),
-            direction: config::Direction::default(),
             priority: config::Priority::default(),
             limits,
-        }
+        })
     }
 
     #[test]
     fn a_place_that_was_given_up_is_free_again() {
         let forwards = Forwards::default();
-        let two = ForwardLimits {
+        let two = Limits {
             streams: Some(2),
-            ..ForwardLimits::default()
+            ..Limits::default()
         };
         let forward = forwards.get(&wanted(two));
         let now = Instant::now();
@@ -191,9 +173,9 @@ mod tests {
     #[test]
     fn opens_beyond_the_rate_are_kept_out_until_time_has_passed() {
         let forwards = Forwards::default();
-        let three = ForwardLimits {
+        let three = Limits {
             opens_per_second: Some(3),
-            ..ForwardLimits::default()
+            ..Limits::default()
         };
         let forward = forwards.get(&wanted(three));
         let now = Instant::now();
@@ -205,14 +187,14 @@ mod tests {
     #[test]
     fn every_worker_gets_the_same_forward_and_the_newest_limits() {
         let forwards = Forwards::default();
-        let one = forwards.get(&wanted(ForwardLimits::default()));
-        let limits = ForwardLimits {
-            rate: Some(config::BitRate(8_000_000)),
-            ..ForwardLimits::default()
+        let one = forwards.get(&wanted(Limits::default()));
+        let limits = Limits {
+            bits_per_second: Some(config::BitRate(8_000_000)),
+            ..Limits::default()
         };
-        assert!(one.up.limited().is_none());
+        assert!(one.limiter.up.limited().is_none());
         let other = forwards.get(&wanted(limits));
-        assert!(Arc::ptr_eq(&one, &other) && one.up.limited().is_some());
+        assert!(Arc::ptr_eq(&one, &other) && one.limiter.up.limited().is_some());
         drop((one, other));
         assert_eq!(
             Arc::strong_count(&forwards.get(&wanted(limits))),

@@ -4,24 +4,30 @@
 //! time. The admin thread reads. The size is bounded by the number of carriers, forwards and
 //! workers.
 
+mod active;
+mod carriers;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use muxtunnel_gateway_config::{Config, Protocol, Role, status};
+use muxtunnel_gateway_config::{Config, GatewayKey, Protocol, Role, status};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::base::carrier_history::{CarrierHistory, Gateway, Sample};
+use crate::base::carrier_history::Gateway;
 use crate::base::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
 use crate::base::file_states::FileStates;
 use crate::base::forward::{Forward, Forwards};
 use crate::base::handshake_limiter::{Figures, HandshakeLimiter};
 use crate::base::in_force::InForce;
 use crate::base::packets::PacketStats;
-use crate::base::path::{PathInfo, PathProbe};
+use crate::base::path::PathProbe;
+use crate::base::peers::Peers;
 use crate::base::shown::Shown;
 use crate::base::{open_files, sys, sysctls};
+use carriers::Carriers;
+pub(crate) use carriers::{CarrierStats, PeerFigures};
 
 /// Maximum number of refusals that are logged in one second.
 const REFUSALS_LOGGED: u32 = 5;
@@ -35,7 +41,7 @@ pub(crate) struct Telemetry {
     /// Receive budget of a session, in bytes.
     budget: u64,
     in_force: Mutex<InForce>,
-    carriers: Mutex<BTreeMap<u64, Arc<CarrierStats>>>,
+    carriers: Mutex<Carriers>,
     next_carrier: AtomicU64,
     /// The state of each worker.
     workers: Vec<WorkerState>,
@@ -58,6 +64,8 @@ pub(crate) struct Telemetry {
     credentials_error: Mutex<Option<String>>,
     /// The forwards that workers share.
     pub(crate) forwards: Forwards,
+    /// The peers that an exit lists, and unknown keys.
+    pub(crate) peers: Peers,
     /// The state of each followed file.
     pub(crate) files: FileStates,
     /// The current second since the start, and the number of refusals that were logged in this
@@ -82,6 +90,8 @@ struct WorkerState {
     /// Why the last dial of a carrier failed.
     carrier_error: Mutex<Option<String>>,
     listened: Mutex<Vec<Listened>>,
+    /// The names of the exits that get the worker's new streams.
+    active: Mutex<Vec<String>>,
 }
 
 /// A forward of the configuration in force.
@@ -119,12 +129,13 @@ impl Telemetry {
         workers: usize,
         rendezvous: Option<Arc<dyn RendezvousStatus>>,
     ) -> Arc<Self> {
+        let peers = Peers::of(config);
         Arc::new(Self {
             started: Instant::now(),
             role: config.role,
             protocol: config.protocol,
             budget: config.memory.receive.0,
-            in_force: Mutex::new(InForce::new(text, &config.security)),
+            in_force: Mutex::new(InForce::new(text, &config.trusted())),
             carriers: Mutex::default(),
             next_carrier: AtomicU64::new(0),
             workers: (0..workers).map(|_| WorkerState::default()).collect(),
@@ -139,6 +150,7 @@ impl Telemetry {
             shown: Mutex::default(),
             credentials_error: Mutex::default(),
             forwards: Forwards::default(),
+            peers,
             files: FileStates::default(),
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),
@@ -173,38 +185,33 @@ impl Telemetry {
     }
 
     /// Creates the counters of a new carrier. The status and the metrics include the carrier after
-    /// [`Self::add_carrier`]. `identity` is the identity that the peer proved. `path` queries the
-    /// carrier's path; `None`: the path is unknown.
+    /// [`Self::add_carrier`]. `identity` is the identity that the peer proved, and `presented` the
+    /// public key that this side presented to the peer. `path` queries the carrier's path; `None`:
+    /// the path is unknown.
     pub(crate) fn carrier(
         &self,
-        (peer, identity): (String, Option<String>),
+        (peer, identity, presented): (String, Option<String>, Option<GatewayKey>),
         transport: status::CarrierTransport,
         path: Option<Box<dyn PathProbe>>,
     ) -> Arc<CarrierStats> {
-        Arc::new(CarrierStats {
-            id: self.next_carrier.fetch_add(1, Relaxed),
-            peer,
-            identity,
+        let id = self.next_carrier.fetch_add(1, Relaxed);
+        Arc::new(CarrierStats::new(
+            id,
+            (peer, identity, presented),
             transport,
-            since: Instant::now(),
             path,
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            streams: AtomicU64::new(0),
-            budget_used: AtomicU64::new(0),
-            history: Mutex::default(),
-        })
+        ))
     }
 
     /// Records that the carrier is up, so that streams can be opened.
     pub(crate) fn add_carrier(&self, stats: &Arc<CarrierStats>) {
-        self.carriers.lock().insert(stats.id, Arc::clone(stats));
+        self.carriers.lock().add(stats);
     }
 
     /// Records that the carrier has ended. `retired`: whether the carrier was retired, because
     /// fewer carriers were needed or another carrier replaced it.
     pub(crate) fn remove_carrier(&self, stats: &CarrierStats, retired: bool) {
-        self.carriers.lock().remove(&stats.id);
+        self.carriers.lock().remove(stats);
         let counter = match retired {
             true => &self.carriers_retired,
             false => &self.carriers_lost,
@@ -276,15 +283,20 @@ impl Telemetry {
         merged
     }
 
-    /// Counts the carriers of each peer.
+    /// Counts the carriers of each peer, and finds the key on the newest carrier.
     fn count_carriers(&self, peers: &mut [status::Peer]) {
         let carriers = self.carriers.lock();
         for peer in peers {
-            let identity = peer.name.as_ref().or_else(|| peer.public_keys.first());
+            let unnamed = peer.public_keys.first().or(peer.certificate_names.first());
+            let identity = peer.name.as_ref().or(unnamed);
             let proved = carriers
-                .values()
+                .present()
                 .filter(|carrier| carrier.identity.as_ref() == identity);
-            peer.carriers = u32::try_from(proved.count()).unwrap_or(u32::MAX);
+            let proved: Vec<_> = proved.collect();
+            peer.carriers = u32::try_from(proved.len()).unwrap_or(u32::MAX);
+            // The numbers of carriers ascend in time.
+            let newest = proved.last().and_then(|newest| newest.presented);
+            peer.presented_key = newest.map(|key| key.to_string());
         }
     }
 
@@ -336,7 +348,12 @@ impl Telemetry {
     }
 
     fn carriers(&self) -> Vec<Arc<CarrierStats>> {
-        self.carriers.lock().values().cloned().collect()
+        self.carriers.lock().present().cloned().collect()
+    }
+
+    /// The figures of the carriers of each peer, by the identity that the peer proved.
+    pub(crate) fn peers(&self) -> BTreeMap<String, PeerFigures> {
+        self.carriers.lock().peers()
     }
 
     /// Samples every carrier at `now`. `cpu` is the fraction of the time since the last sample in
@@ -374,7 +391,11 @@ impl Telemetry {
             certificate: shown.certificate,
             public_keys: shown.public_keys,
             peers: shown.peers,
+            unknown_keys: self.peers.unknown_keys(),
             files: Some(self.files.status()),
+            connect: (self.role == Role::Entry).then(|| status::Connect {
+                active: self.active(),
+            }),
             carrier_error: self
                 .workers
                 .iter()
@@ -402,94 +423,6 @@ impl Telemetry {
                 open_files: open_files::status(),
             },
             sysctls: sysctls::effective(),
-        }
-    }
-}
-
-/// Counters of one carrier, and access to the carrier's path.
-#[derive(Debug)]
-pub(crate) struct CarrierStats {
-    id: u64,
-    /// `addr:port` of the peer.
-    pub(crate) peer: String,
-    /// The identity that the peer proved.
-    identity: Option<String>,
-    pub(crate) transport: status::CarrierTransport,
-    since: Instant,
-    /// The probe of the path; `None`: the path is unknown.
-    path: Option<Box<dyn PathProbe>>,
-    sent: AtomicU64,
-    received: AtomicU64,
-    streams: AtomicU64,
-    budget_used: AtomicU64,
-    history: Mutex<CarrierHistory>,
-}
-
-impl CarrierStats {
-    pub(crate) fn add_sent(&self, bytes: usize) {
-        self.sent.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub(crate) fn add_received(&self, bytes: usize) {
-        self.received.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub(crate) fn received(&self) -> u64 {
-        self.received.load(Relaxed)
-    }
-
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent.load(Relaxed)
-    }
-
-    pub(crate) fn set_session(&self, streams: u64, budget_used: u64) {
-        self.streams.store(streams, Relaxed);
-        self.budget_used.store(budget_used, Relaxed);
-    }
-
-    fn sample(&self, gateway: &Gateway, now: Instant) {
-        let Some(path) = self.path_info() else {
-            return;
-        };
-        let sample = Sample {
-            at: now,
-            path,
-            received: self.received(),
-            budget_used: self.budget_used.load(Relaxed),
-        };
-        self.history.lock().add(gateway, sample);
-    }
-
-    pub(crate) fn path_info(&self) -> Option<PathInfo> {
-        self.path.as_ref()?.info()
-    }
-
-    fn congestion_control(&self) -> Option<String> {
-        self.path.as_ref()?.congestion_control()
-    }
-
-    fn status(&self) -> status::Carrier {
-        let info = self.path_info().unwrap_or_default();
-        let history = self.history.lock();
-        let verdict = history.verdict;
-        status::Carrier {
-            peer: self.peer.clone(),
-            transport: self.transport,
-            uptime_seconds: self.since.elapsed().as_secs_f64(),
-            rtt_milliseconds: info.rtt.as_secs_f64() * 1e3,
-            rtt_min_milliseconds: info.rtt_min.as_secs_f64() * 1e3,
-            congestion_control: self.congestion_control().unwrap_or_default(),
-            bytes_sent: self.sent(),
-            bytes_received: self.received(),
-            retransmits: info.retransmits,
-            congestion_window: info.congestion_window,
-            streams: self.streams.load(Relaxed),
-            receive_budget_used: self.budget_used.load(Relaxed),
-            sent_bytes_per_second: verdict.map_or(0, |verdict| verdict.sent),
-            received_bytes_per_second: verdict.map_or(0, |verdict| verdict.received),
-            limit: verdict.map(|verdict| verdict.limit),
-            limit_advice: verdict.map(|verdict| verdict.advice.to_owned()),
-            limited_seconds: history.seconds.clone(),
         }
     }
 }

@@ -4,7 +4,7 @@
 use clap::Args;
 use muxtunnel_gateway_config::{
     ByteSize, CARRIERS_DEFAULT, DRAIN_ACCEPT_SECONDS_DEFAULT, DRAIN_DEADLINE_SECONDS_DEFAULT,
-    Drain, Limits, Memory, RECEIVE_DEFAULT, RETAIN_DEFAULT, STALL_SECONDS_DEFAULT,
+    Drain, GatewayLimits, Memory, RECEIVE_DEFAULT, RETAIN_DEFAULT, STALL_SECONDS_DEFAULT,
 };
 
 /// `memory` of an entry or an exit.
@@ -46,8 +46,8 @@ pub(super) struct CarrierLimit {
 
 impl CarrierLimit {
     /// Returns `limits` with this limit.
-    pub(super) const fn within(&self, limits: Limits) -> Limits {
-        Limits {
+    pub(super) const fn within(&self, limits: GatewayLimits) -> GatewayLimits {
+        GatewayLimits {
             carriers: self.limit_carriers,
             ..limits
         }

@@ -37,10 +37,8 @@ impl Check {
 }
 
 fn summary(path: &str, config: &Config) -> String {
-    let Config { role, protocol, .. } = config;
+    let (role, protocol) = (config.role, config.protocol.can().name);
     let role = format!("{role:?}").to_lowercase();
-    let (forwards, rules) = (config.forwards.len(), config.allow.len());
-    format!(
-        "{path}: valid; {role}, protocol {protocol:?}, forwards: {forwards}, allow rules: {rules}"
-    )
+    let (ports, rules) = (config.listeners().len(), config.allow.len());
+    format!("{path}: valid; {role}, protocol {protocol}, ports: {ports}, allow rules: {rules}")
 }

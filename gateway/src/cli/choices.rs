@@ -6,32 +6,45 @@ use muxtunnel_gateway_config::{CongestionControl, Protocol, Transport};
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum ProtocolArg {
     /// JMUX, the protocol of jetsocat.
+    #[value(name = "JMUX")]
     Jmux,
     /// The protocol between two muxgates.
+    #[value(name = "Native")]
     Native,
     /// HTTP/2 with a CONNECT request for each stream; with --security none, HTTP/2 without TLS
     /// (h2c).
+    #[value(name = "HTTP2")]
     Http2,
-    /// HBONE, the tunnel protocol of Istio's proxies; with --security mtls, or with none as
+    /// HBONE, the tunnel protocol of Istio's proxies; with --security certificates, or with none as
     /// plaintext.
+    #[value(name = "HBONE")]
     Hbone,
-    /// QUIC, over UDP; with --security tls or mtls.
+    /// QUIC, over UDP; with --security tls or certificates.
+    #[value(name = "QUIC")]
     Quic,
-    /// HTTP/3 with a CONNECT request for each stream; with --security tls or mtls.
+    /// HTTP/3 with a CONNECT request for each stream; with --security tls or certificates.
+    #[value(name = "HTTP3")]
     Http3,
     /// SSH: an exit accepts ssh -L, -D and -R; an entry connects to an sshd.
+    #[value(name = "SSH")]
     Ssh,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum TransportArg {
-    /// TCP, or the WebSocket or Unix socket that --connect and --listen specify.
+    /// TCP, or the Unix socket that --connect and --listen specify.
+    #[value(name = "TCP")]
     Tcp,
     /// KCP over UDP, for paths that lose packets. The port of --listen is then a UDP port. Needs
-    /// protocol native.
+    /// protocol Native.
+    #[value(name = "KCP")]
     Kcp,
-    /// The faster of TCP and KCP on the path. WebSocket, if configured, is used only on paths that
-    /// block both.
+    /// WebSocket, at the path of the ws:// or wss:// address of --connect and --listen.
+    #[value(name = "WebSocket")]
+    WebSocket,
+    /// The faster of TCP and KCP on the path. WebSocket, with a ws:// or wss:// address, is used only
+    /// on paths that block both.
+    #[value(name = "Auto")]
     Auto,
 }
 
@@ -39,10 +52,13 @@ pub(super) enum TransportArg {
 pub(super) enum CongestionControlArg {
     /// Cubic with protocols QUIC and HTTP/3, and on paths with a round-trip time below 1 ms;
     /// otherwise the system's default.
+    #[value(name = "Auto")]
     Auto,
     /// Reduces the rate after packet loss.
+    #[value(name = "Cubic")]
     Cubic,
     /// Based on measured bandwidth and round-trip time.
+    #[value(name = "BBR")]
     Bbr,
 }
 
@@ -65,6 +81,7 @@ impl From<TransportArg> for Transport {
         match typed {
             TransportArg::Tcp => Self::Tcp,
             TransportArg::Kcp => Self::Kcp,
+            TransportArg::WebSocket => Self::WebSocket,
             TransportArg::Auto => Self::Auto,
         }
     }

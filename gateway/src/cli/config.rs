@@ -1,7 +1,7 @@
 //! Converts the flags that an entry and an exit share into a configuration.
 
 use muxtunnel_gateway_config::{
-    Config, CongestionControl, Drain, LIVENESS_SECONDS_DEFAULT, Limits, Memory, Policy, Protocol,
+    Config, CongestionControl, Drain, GatewayLimits, LIVENESS_SECONDS_DEFAULT, Memory, Protocol,
     ProxyError, Role, Security, Timeouts, Transport,
 };
 
@@ -20,21 +20,23 @@ pub(super) fn plain(role: Role) -> Config {
         web_socket: None,
         congestion_control: CongestionControl::Auto,
         liveness_seconds: LIVENESS_SECONDS_DEFAULT,
-        connect: None,
-        connect_fallback: None,
+        connect: Vec::new(),
         listen: None,
         trusted_proxies: Vec::new(),
-        connect_command: Vec::new(),
         proxy: None,
-        rendezvous: None,
-        secrets_file: None,
+        rendezvous: Vec::new(),
+        members: Vec::new(),
         ssh: None,
         network: None,
         admin: None,
         admin_hosts: Vec::new(),
         forwards: Vec::new(),
+        reverse_forwards: Vec::new(),
+        proxies: Vec::new(),
         allow: Vec::new(),
-        policy: Policy::default(),
+        deny: Vec::new(),
+        protected_cidrs: Vec::new(),
+        nat64_prefixes: Vec::new(),
         allow_listen: Vec::new(),
         workers: None,
         pool: None,
@@ -42,7 +44,7 @@ pub(super) fn plain(role: Role) -> Config {
         splice: true,
         timeouts: Timeouts::default(),
         memory: Memory::default(),
-        limits: Limits::default(),
+        limits: GatewayLimits::default(),
         drain: Drain::default(),
     }
 }
@@ -59,7 +61,6 @@ pub(super) fn base(
 ) -> Result<Config, String> {
     Ok(Config {
         protocol: common.protocol.into(),
-        transport: common.transport.into(),
         security: {
             let is_ssh = matches!(common.protocol, ProtocolArg::Ssh);
             common.security.security(role, is_piped, is_ssh)?
@@ -85,9 +86,9 @@ pub(super) fn base(
             keepalive_seconds: common.keepalive,
         },
         memory: common.memory.memory(),
-        limits: Limits {
+        limits: GatewayLimits {
             streams: common.session_streams,
-            ..Limits::default()
+            ..GatewayLimits::default()
         },
         drain: common.drain.drain(),
         ..plain(role)

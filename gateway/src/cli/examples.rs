@@ -27,10 +27,11 @@ fn commands(text: &str) -> Vec<Vec<String>> {
         .map(|line| {
             let words = shlex::split(line).unwrap();
             let words = words.into_iter().take_while(|word| word != ">");
-            let word = |word: String| match word.as_str() {
-                "ENTRY_KEY" => key_text(KeyRole::Entry, &[7; KEY_BYTES]),
-                "EXIT_KEY" => key_text(KeyRole::Exit, &[7; KEY_BYTES]),
-                _ => word,
+            let word = |word: String| {
+                let word = word.replace("ENTRY_KEY", &key_text(KeyRole::Entry, &[7; KEY_BYTES]));
+                let meet = key_text(KeyRole::Rendezvous, &[7; KEY_BYTES]);
+                let word = word.replace("RENDEZVOUS_KEY", &meet);
+                word.replace("EXIT_KEY", &key_text(KeyRole::Exit, &[8; KEY_BYTES]))
             };
             words.map(word).collect()
         })

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use clap::Args;
 use muxtunnel_gateway_config::{
-    Auth, BitRate, Direction, Forward, ForwardLimits, ListenProtocol, Priority, ProxyProtocol,
+    Accept, BitRate, Forward, Limits, Priority, ProxyListen, ProxyListener, ProxyProtocol, Send,
     Target, UNIX_PREFIX,
 };
 
@@ -38,7 +38,7 @@ pub(super) struct ForwardArgs {
     /// Maximum number of new connections of each forward per second; further connections are reset.
     #[arg(long, value_name = "N")]
     limit_opens: Option<u32>,
-    /// Maximum payload of each forward per second in each direction, such as 100Mbit; further
+    /// Maximum payload of each forward per second in each direction, such as 100M; further
     /// payload waits.
     #[arg(long, value_name = "RATE")]
     limit_rate: Option<BitRate>,
@@ -48,11 +48,11 @@ pub(super) struct ForwardArgs {
 #[derive(Debug, Args)]
 struct Ways {
     /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable). unix:/PATH
-    /// can replace either address. With priority auto, new streams and streams that send little go
-    /// first. With interactive, all streams of the forward go before bulk streams. With bulk, they
-    /// go last [default: auto].
+    /// can replace either address. With priority Auto, new streams and streams that send little go
+    /// first. With Interactive, all streams of the forward go before bulk streams. With Bulk, they
+    /// go last [default: Auto].
     #[arg(long, value_name = "[BIND:]PORT:HOST:PORT[,PRIORITY]", value_parser = parse_forward)]
-    forward: Vec<Typed>,
+    forward: Vec<Aimed>,
     /// Listen on this port, such as 1080, for SOCKS5 clients (repeatable). Each client names its
     /// target. The exit must allow the target.
     #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
@@ -69,14 +69,22 @@ struct Ways {
     /// HOST:PORT as seen from this host (repeatable). The exit must allow the address
     /// (--allow-listen).
     #[arg(long, value_name = "[BIND:]PORT:HOST:PORT[,PRIORITY]", value_parser = parse_forward)]
-    reverse: Vec<Typed>,
+    reverse: Vec<Aimed>,
     /// Listen for connections that iptables redirects to this port (repeatable), and forward each
     /// connection to its original destination.
     #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
     transparent: Vec<String>,
 }
 
-/// One listener.
+/// A listener with a target.
+#[derive(Debug, Clone, PartialEq)]
+struct Aimed {
+    listen: String,
+    target: Target,
+    priority: Priority,
+}
+
+/// A listener whose clients may name their targets.
 #[derive(Debug, Clone, PartialEq)]
 struct Typed {
     listen: String,
@@ -94,75 +102,89 @@ impl Typed {
     }
 }
 
+impl From<Aimed> for Typed {
+    fn from(aimed: Aimed) -> Self {
+        Self {
+            listen: aimed.listen,
+            target: Some(aimed.target),
+            priority: aimed.priority,
+        }
+    }
+}
+
 impl ForwardArgs {
-    /// The requested forwards.
-    pub(super) fn forwards(self) -> Vec<Forward> {
-        let limits = ForwardLimits {
+    /// The requested listeners.
+    pub(super) fn listeners(self) -> Listeners {
+        let limits = Limits {
             streams: self.limit_streams,
             opens_per_second: self.limit_opens,
-            rate: self.limit_rate,
+            bits_per_second: self.limit_rate,
         };
         let proxy_protocol = ProxyProtocol {
-            accept: self.accept_proxy_protocol,
-            send: self.send_proxy_protocol,
+            accept: self.accept_proxy_protocol.then_some(Accept::Required),
+            send: self.send_proxy_protocol.then_some(Send::V2),
         };
-        let auth = self
-            .proxy_auth
-            .zip(self.proxy_password_file)
-            .map(|(name, password_file)| Auth::User {
-                name,
-                password_file,
-            });
-        let Ways {
-            forward,
-            socks5,
-            http_proxy,
-            auto,
-            transparent,
-            reverse,
-        } = self.ways;
-        let at = |ports: Vec<String>| ports.into_iter().map(Typed::at).collect();
-        [
-            (ListenProtocol::Tcp, Direction::EntryToExit, forward),
-            (ListenProtocol::Socks5, Direction::EntryToExit, at(socks5)),
-            (
-                ListenProtocol::HttpConnect,
-                Direction::EntryToExit,
-                at(http_proxy),
-            ),
-            (ListenProtocol::Auto, Direction::EntryToExit, auto),
-            (
-                ListenProtocol::Transparent,
-                Direction::EntryToExit,
-                at(transparent),
-            ),
-            (ListenProtocol::Tcp, Direction::ExitToEntry, reverse),
-        ]
-        .into_iter()
-        .flat_map(|(protocol, direction, all)| {
-            all.into_iter()
-                .map(move |typed| (protocol, direction, typed))
-        })
-        .map(|(protocol, direction, typed)| Forward {
-            name: match direction {
-                Direction::EntryToExit => typed.listen.clone(),
-                Direction::ExitToEntry => format!("reverse {}", typed.listen),
-            },
-            direction,
+        let (user, password_file) = (self.proxy_auth, self.proxy_password_file);
+        let ways = self.ways;
+        let forward = |typed: Aimed| Forward {
+            name: typed.listen.clone(),
             listen: typed.listen,
-            protocol,
-            target: typed.target,
-            auth: auth.clone().filter(|_| protocol.asks()),
+            targets: vec![typed.target],
             proxy_protocol,
             priority: typed.priority,
             limits,
-        })
-        .collect()
+        };
+        let reverse = |typed: Aimed| Forward {
+            name: format!("reverse {}", typed.listen),
+            proxy_protocol: ProxyProtocol::default(),
+            ..forward(typed)
+        };
+        let proxy = |(protocol, typed): (ProxyListen, Typed)| ProxyListener {
+            name: typed.listen.clone(),
+            protocol,
+            listen: typed.listen,
+            fallback_targets: typed.target.into_iter().collect(),
+            users_file: None,
+            user: user.clone().filter(|_| protocol.asks()),
+            password_file: password_file.clone().filter(|_| protocol.asks()),
+            accept_proxy_protocol: proxy_protocol.accept,
+            send_proxy_protocol: proxy_protocol.send,
+            priority: typed.priority,
+            limits,
+        };
+        let at = |ports: Vec<String>| ports.into_iter().map(Typed::at).collect();
+        let proxies = [
+            (ProxyListen::Socks5, at(ways.socks5)),
+            (ProxyListen::Http, at(ways.http_proxy)),
+            (ProxyListen::Auto, ways.auto),
+            (ProxyListen::Transparent, at(ways.transparent)),
+        ];
+        let proxies = proxies
+            .into_iter()
+            .flat_map(|(protocol, all)| all.into_iter().map(move |typed| (protocol, typed)));
+        Listeners {
+            forwards: ways.forward.into_iter().map(forward).collect(),
+            reverse_forwards: ways.reverse.into_iter().map(reverse).collect(),
+            proxies: proxies.map(proxy).collect(),
+        }
+    }
+}
+
+/// The listeners of an entry.
+pub(super) struct Listeners {
+    pub(super) forwards: Vec<Forward>,
+    pub(super) reverse_forwards: Vec<Forward>,
+    pub(super) proxies: Vec<ProxyListener>,
+}
+
+impl Listeners {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.forwards.is_empty() && self.reverse_forwards.is_empty() && self.proxies.is_empty()
     }
 }
 
 /// Parses `[BIND:]PORT:HOST:PORT[,PRIORITY]` from the right, since BIND may be missing.
-fn parse_forward(text: &str) -> Result<Typed, String> {
+fn parse_forward(text: &str) -> Result<Aimed, String> {
     let (text, priority) = match text.rsplit_once(',') {
         Some((text, priority)) => (text, priority.parse()?),
         None => (text, Priority::Auto),
@@ -176,9 +198,9 @@ fn parse_forward(text: &str) -> Result<Typed, String> {
         Some((listen, path)) => (listen, Target::Unix(format!("/{path}"))),
         None => parse_tcp_target(text).map_err(|problem| wrong(&problem))?,
     };
-    Ok(Typed {
+    Ok(Aimed {
         listen: parse_listen(listen).map_err(|problem| wrong(&problem))?,
-        target: Some(target),
+        target,
         priority,
     })
 }
@@ -241,7 +263,7 @@ fn parse_listen(text: &str) -> Result<String, String> {
 fn parse_auto(text: &str) -> Result<Typed, String> {
     match parse_listen(text) {
         Ok(listen) if !text.contains(":unix:/") => Ok(Typed::at(listen)),
-        _ => parse_forward(text),
+        _ => parse_forward(text).map(Typed::from),
     }
 }
 
@@ -249,7 +271,7 @@ fn parse_auto(text: &str) -> Result<Typed, String> {
 mod tests {
     use super::*;
 
-    fn typed(listen: &str, target: &str, priority: Priority) -> Typed {
+    fn aimed(listen: &str, target: &str, priority: Priority) -> Aimed {
         let target = match target.rsplit_once(' ') {
             Some((host, port)) => Target::Tcp {
                 host: host.to_owned(),
@@ -257,9 +279,9 @@ mod tests {
             },
             None => Target::Unix(target.to_owned()),
         };
-        Typed {
+        Aimed {
             listen: listen.to_owned(),
-            target: Some(target),
+            target,
             priority,
         }
     }
@@ -305,12 +327,12 @@ mod tests {
         ] {
             assert_eq!(
                 parse_forward(text).unwrap(),
-                typed(listen, target, priority),
+                aimed(listen, target, priority),
                 "{text}"
             );
         }
         let error = parse_forward("8080:web:80,urgent").unwrap_err();
-        assert!(error.contains("auto, interactive and bulk"), "{error}");
+        assert!(error.contains("Auto, Interactive and Bulk"), "{error}");
     }
 
     #[test]
@@ -354,7 +376,7 @@ mod tests {
             ("1080:unix:/run/a", "127.0.0.1:1080", "/run/a"),
             ("unix:/run/a:unix:/run/b", "unix:/run/a", "/run/b"),
         ] {
-            let expected = typed(listen, target, Priority::Auto);
+            let expected = aimed(listen, target, Priority::Auto).into();
             assert_eq!(parse_auto(text).unwrap(), expected, "{text}");
         }
         assert!(parse_auto("1080:web").is_err() && parse_auto("").is_err());

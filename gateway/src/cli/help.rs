@@ -62,15 +62,15 @@ Examples:
   Let entries listen on port 8080 of this host:
     muxgate exit --security none --listen 0.0.0.0:64000 --allow-listen 8080
   Over UDP by KCP, for a path that loses packets:
-    muxgate exit --transport kcp --security none --listen 0.0.0.0:64000 --allow db.internal:5432
+    muxgate exit --transport KCP --security none --listen 0.0.0.0:64000 --allow db.internal:5432
   For users who have only ssh (ssh -N -L 5432:db.internal:5432 -p 2222 far.example.com):
-    muxgate exit --protocol ssh --ssh-host-key host_key --ssh-authorized-keys authorized_keys \\
+    muxgate exit --protocol SSH --ssh-host-key host_key --ssh-authorized-keys authorized_keys \\
       --listen 0.0.0.0:2222 --allow db.internal:5432
   Between two processes of one machine:
     muxgate exit --security none --listen unix:/run/muxgate.sock --allow db.internal:5432
   If the entry cannot reach this host, both connect to a rendezvous:
-    muxgate exit --security none --rendezvous meet.example.com:64004 --name db \\
-      --secret-file exit.secret --allow db.internal:5432";
+    muxgate exit --key exit.key --peer ENTRY_KEY --rendezvous meet.example.com:64004 \\
+      --rendezvous-key RENDEZVOUS_KEY --allow db.internal:5432";
 
 /// `muxgate entry`.
 pub(super) const ENTRY: &str = "\
@@ -79,13 +79,13 @@ Examples:
     muxgate entry --security none --connect far.example.com:64000 --forward 5432:db.internal:5432
   At most 100 connections with 200 Mbit/s in total; idle connections end after 15 minutes:
     muxgate entry --security none --connect far.example.com:64000 \\
-      --forward 5432:db.internal:5432 --limit-streams 100 --limit-rate 200Mbit \\
+      --forward 5432:db.internal:5432 --limit-streams 100 --limit-rate 200M \\
       --idle-timeout 900
   Encrypted: the entry verifies the public key of the exit:
     muxgate entry --key entry.key --peer EXIT_KEY \\
       --connect far.example.com:64000 --forward 5432:db.internal:5432
   With certificates, through a proxy that forwards only HTTP:
-    muxgate entry --security mtls --tls-certificate tls.crt --tls-key tls.key --tls-ca ca.crt \\
+    muxgate entry --security certificates --tls-certificate tls.crt --tls-key tls.key --tls-ca ca.crt \\
       --peer exit.example.com --connect wss://far.example.com:443/carrier \\
       --forward 5432:db.internal:5432
   With a certificate for the exit only, through a forward proxy:
@@ -95,10 +95,10 @@ Examples:
     muxgate entry --security none --connect far.example.com:64000 \\
       --reverse 8080:localhost:3000
   Over UDP by KCP, for a path that loses packets:
-    muxgate entry --transport kcp --security none --connect far.example.com:64000 \\
+    muxgate entry --transport KCP --security none --connect far.example.com:64000 \\
       --forward 5432:db.internal:5432
   To an sshd:
-    muxgate entry --protocol ssh --ssh-user alice --ssh-key id_ed25519 \\
+    muxgate entry --protocol SSH --ssh-user alice --ssh-key id_ed25519 \\
       --ssh-known-hosts known_hosts --connect far.example.com:22 \\
       --forward 5432:db.internal:5432
   Over the standard input and output of ssh, which authenticates the user and starts the exit:
@@ -107,10 +107,10 @@ Examples:
   Between two processes of one machine:
     muxgate entry --security none --connect unix:/run/muxgate.sock --forward 5432:db.internal:5432
   If this host cannot reach the exit, both connect to a rendezvous:
-    muxgate entry --security none --rendezvous meet.example.com:64004 --name db \\
-      --secret-file entry.secret --forward 5432:db.internal:5432
+    muxgate entry --key entry.key --peer EXIT_KEY --rendezvous meet.example.com:64004 \\
+      --rendezvous-key RENDEZVOUS_KEY --forward 5432:db.internal:5432
   To a jetsocat:
-    muxgate entry --protocol jmux --security none --connect far.example.com:64000 \\
+    muxgate entry --protocol JMUX --security none --connect far.example.com:64000 \\
       --forward 5432:db.internal:5432
   Clients name their target by SOCKS5 (curl --socks5-hostname localhost:1080 URL), by HTTP
   (https_proxy=http://localhost:3128), or by SOCKS4, SOCKS5 or HTTP on one port; the exit has
@@ -133,23 +133,25 @@ Examples:
 /// `muxgate rendezvous`.
 pub(super) const RENDEZVOUS: &str = "\
 Examples:
-  A rendezvous with the names and secrets of a file:
-    muxgate rendezvous --listen 0.0.0.0:64004 --secrets /etc/muxgate/secrets
+  A rendezvous for an exit and an entry:
+    muxgate rendezvous --listen 0.0.0.0:64004 --key rendezvous.key --member EXIT_KEY --member ENTRY_KEY
+  For the members in a file:
+    muxgate rendezvous --listen 0.0.0.0:64004 --key rendezvous.key --members /etc/muxgate/members
   An exit and an entry that connect to this rendezvous:
-    muxgate exit --security none --rendezvous meet.example.com:64004 --name db \\
-      --secret-file exit.secret --allow db.internal:5432
-    muxgate entry --security none --rendezvous meet.example.com:64004 --name db \\
-      --secret-file entry.secret --forward 5432:db.internal:5432";
+    muxgate exit --key exit.key --peer ENTRY_KEY --rendezvous meet.example.com:64004 \\
+      --rendezvous-key RENDEZVOUS_KEY --allow db.internal:5432
+    muxgate entry --key entry.key --peer EXIT_KEY --rendezvous meet.example.com:64004 \\
+      --rendezvous-key RENDEZVOUS_KEY --forward 5432:db.internal:5432";
 
 /// `muxgate keygen`.
 pub(super) const KEYGEN: &str = "\
 Examples:
-  A key for each side. Each command prints mte1..., the public key for an entry, and mtx1..., the
-  public key for an exit:
+  A key for each side. Each command prints mte1..., the public key for an entry, mtx1..., the public
+  key for an exit, and mtr1..., the public key for a rendezvous:
     muxgate keygen exit.key && muxgate keygen entry.key
   The public keys of an existing file:
     muxgate keygen --show exit.key
-  A certificate authority and a certificate for each side, for --security mtls:
+  A certificate authority and a certificate for each side, for --security certificates:
     muxgate keygen --tls certificates --exit far.example.com --entry laptop.example.com";
 
 /// `muxgate completions`.

@@ -27,7 +27,7 @@ pub struct Keygen {
     #[arg(long, conflicts_with_all = ["tls", "force"])]
     show: bool,
     /// Write ca.crt, exit.crt and entry.crt with their keys to this folder instead, for `--security
-    /// mtls`.
+    /// certificates`.
     #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
     tls: Option<PathBuf>,
     /// With --tls: the names of the exit, as DNS names or IP addresses (repeatable). An entry uses
@@ -99,10 +99,12 @@ fn show(file: &Path) -> anyhow::Result<String> {
 /// One line for each role in which a gateway can use the key.
 fn public_keys(bytes: &[u8]) -> anyhow::Result<String> {
     let bytes = bytes.try_into().context("the key does not have 32 bytes")?;
-    let lines = [KeyRole::Entry, KeyRole::Exit]
-        .map(|role| GatewayKey::new(role, bytes).map(|key| key.to_string()));
-    let [entry, exit] = lines;
-    Ok(format!("{}\n{}", entry?, exit?))
+    let line = |role| GatewayKey::new(role, bytes).map(|key| key.to_string());
+    let lines: Vec<_> = KeyRole::ALL
+        .into_iter()
+        .map(line)
+        .collect::<Result<_, _>>()?;
+    Ok(lines.join("\n"))
 }
 
 /// Writes a file that only its owner may read. `force`: whether to replace an existing file. The

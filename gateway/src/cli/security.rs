@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use muxtunnel_gateway_config::{
-    GatewayKey, MutualTls, Peer, PublicKeys, Role, Security, ServerTls, Ssh, SshAlgorithms,
-    key_roles,
+    Certificates, GatewayKey, KeyRole, Peer, PublicKeys, Role, Security, ServerTls, Ssh,
+    SshAlgorithms,
 };
 
 /// The mode, and the files that the mode requires.
@@ -20,22 +20,23 @@ pub(super) struct SecurityArgs {
     #[arg(long = "key", value_name = "FILE")]
     keys: Vec<PathBuf>,
     /// An identity that the peer may have (repeatable). With keys, the peer's public key: mtx1... of
-    /// an exit, mte1... of an entry. With mtls, a name in the peer's certificate: a DNS name, an IP
-    /// address or a URI such as spiffe://example.org/exit.
+    /// an exit, mte1... of an entry. With certificates, a name in the peer's certificate: a DNS name,
+    /// an IP address or a URI such as spiffe://example.org/exit. On an entry, the identity of each
+    /// exit without peer= in --connect.
     #[arg(long = "peer", value_name = "KEY|NAME")]
     peers: Vec<String>,
-    /// With keys: a file with further peers, one line `[expirationTime="TIME"] KEY [NAME]` for each
+    /// With keys on an exit: a file with further peers, one line `[expirationTime="TIME"] KEY [NAME]` for each
     /// peer. If the file changes, the gateway ends the carriers of the peers that it no longer has.
     #[arg(long = "peers", value_name = "FILE")]
     peers_file: Option<PathBuf>,
-    /// With mtls, and with tls on an exit: this end's certificate and the intermediate certificates
+    /// With certificates, and with tls on an exit: this end's certificate and the intermediate certificates
     /// up to the authority, PEM.
     #[arg(long, value_name = "FILE")]
     tls_certificate: Option<PathBuf>,
-    /// With mtls, and with tls on an exit: the private key of the certificate, PEM.
+    /// With certificates, and with tls on an exit: the private key of the certificate, PEM.
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// With mtls, and with tls on an entry: the authorities that may sign the peer's certificate,
+    /// With certificates, and with tls on an entry: the authorities that may sign the peer's certificate,
     /// PEM [default with tls: the system's authorities].
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
@@ -123,7 +124,7 @@ enum Mode {
     /// TLS 1.3 with a public key of each side, which the other side lists.
     Keys,
     /// TLS 1.3 with a certificate on both sides.
-    Mtls,
+    Certificates,
     /// TLS 1.3 with a certificate only on the exit, as on a web server. The exit accepts every
     /// entry.
     Tls,
@@ -149,13 +150,13 @@ impl SecurityArgs {
             None if is_ssh => Mode::Ssh,
             None if is_piped => Mode::None,
             None => {
-                return Err("--key FILE --peer KEY, or --security keys|mtls|tls|none, is required: `muxgate keygen` creates a key. With \
+                return Err("--key FILE --peer KEY, or --security keys|certificates|tls|none, is required: `muxgate keygen` creates a key. With \
                      none, anyone on the path can read and change the traffic".to_owned());
             }
         };
         if self.is_stray(mode) {
             return Err("--security: an option does not belong to this mode. Options of keys: --key, --peer, --peers. \
-                 Options of mtls: --tls-certificate, --tls-key, --tls-ca, --peer. \
+                 Options of certificates: --tls-certificate, --tls-key, --tls-ca, --peer. \
                  Options of tls: --tls-certificate, --tls-key, --tls-ca, --tls-server-name, --allow-anonymous. \
                  Options of ssh: --ssh-...".to_owned());
         }
@@ -186,21 +187,37 @@ impl SecurityArgs {
                     true => return Err("--security keys requires --key FILE".to_owned()),
                     false => self.keys,
                 },
-                peers: known(&self.peers, role, self.peers_file.is_some())?,
+                peers: match role {
+                    Role::Entry if self.peers_file.is_some() => {
+                        return Err("--peers is only for an exit: give --peer KEY".to_owned());
+                    }
+                    // The exits of `connect` have the keys.
+                    Role::Entry => Vec::new(),
+                    Role::Exit | Role::Rendezvous => known(&self.peers, self.peers_file.is_some())?,
+                },
                 peers_file: self.peers_file,
+                places: Vec::new(),
             }),
             Mode::Ssh => Security::Ssh(self.ssh.into()),
-            Mode::Mtls => Security::MutualTls(MutualTls {
-                certificate: needed("mtls", "--tls-certificate", self.tls_certificate)?,
-                key: needed("mtls", "--tls-key", self.tls_key)?,
-                ca: needed("mtls", "--tls-ca", self.tls_ca)?,
-                peers: self.peers,
+            Mode::Certificates => Security::Certificates(Certificates {
+                certificate: needed("certificates", "--tls-certificate", self.tls_certificate)?,
+                key: needed("certificates", "--tls-key", self.tls_key)?,
+                ca: needed("certificates", "--tls-ca", self.tls_ca)?,
+                peers: {
+                    let peers = self.peers.into_iter();
+                    peers.map(Peer::with_certificate_name).collect()
+                },
             }),
         })
     }
 }
 
 impl SecurityArgs {
+    /// Takes the identities out, which an entry needs for its exits.
+    pub(super) fn take_peers(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.peers)
+    }
+
     /// Whether an option belongs to another mode.
     fn is_stray(&self, mode: Mode) -> bool {
         let files = [&self.tls_certificate, &self.tls_key, &self.tls_ca];
@@ -212,7 +229,7 @@ impl SecurityArgs {
         match mode {
             Mode::None => has_keys || has_tls || has_server_tls || has_peers || has_ssh,
             Mode::Keys => has_tls || has_server_tls || has_ssh,
-            Mode::Mtls => has_keys || has_server_tls || has_ssh,
+            Mode::Certificates => has_keys || has_server_tls || has_ssh,
             Mode::Tls => has_keys || has_peers || has_ssh,
             Mode::Ssh => has_keys || has_tls || has_server_tls || has_peers,
         }
@@ -223,9 +240,9 @@ fn needed(mode: &str, option: &str, file: Option<PathBuf>) -> Result<PathBuf, St
     file.ok_or_else(|| format!("--security {mode} requires {option} FILE"))
 }
 
-/// The peers of mode keys.
-fn known(peers: &[String], role: Role, has_file: bool) -> Result<Vec<Peer>, String> {
-    let (_, expected) = key_roles(role);
+/// The peers of an exit in mode keys.
+fn known(peers: &[String], has_file: bool) -> Result<Vec<Peer>, String> {
+    let expected = KeyRole::Entry;
     if peers.is_empty() && !has_file {
         return Err(format!(
             "--key requires --peer {}1..., the public key of the other end, or --peers FILE",
@@ -261,11 +278,17 @@ mod tests {
     #[test]
     fn flags_mean_what_a_file_would_say() {
         assert_eq!(security("--security none").unwrap(), Security::None {});
-        let tls = "--security mtls --tls-certificate a --tls-key b --tls-ca c --peer d --peer e";
-        let Ok(Security::MutualTls(tls)) = security(tls) else {
-            panic!("not mutual TLS");
+        let tls =
+            "--security certificates --tls-certificate a --tls-key b --tls-ca c --peer d --peer e";
+        let Ok(Security::Certificates(tls)) = security(tls) else {
+            panic!("not certificates");
         };
-        assert_eq!(tls.peers, ["d", "e"]);
+        let names: Vec<_> = tls
+            .peers
+            .iter()
+            .map(|peer| &peer.certificate_names[0])
+            .collect();
+        assert_eq!(names, ["d", "e"]);
         let tls = "--security tls --tls-certificate a --tls-key b --allow-anonymous";
         let Ok(Security::ServerTls(tls)) = security(tls) else {
             panic!("not TLS");
@@ -309,14 +332,17 @@ mod tests {
         let wrong_role = format!("--key a --peer {}", key_text(KeyRole::Exit, &[7; 32]));
         for (line, problem) in [
             (
-                "--security mtls --peer a",
+                "--security certificates --peer a",
                 "requires --tls-certificate FILE",
             ),
             ("--security none --peer a", "does not belong to this mode"),
             ("--security none --tls-ca a", "does not belong to this mode"),
-            ("--security mtls --peers a", "does not belong to this mode"),
             (
-                "--security mtls --allow-anonymous",
+                "--security certificates --peers a",
+                "does not belong to this mode",
+            ),
+            (
+                "--security certificates --allow-anonymous",
                 "does not belong to this mode",
             ),
             ("--security tls --peer a", "does not belong to this mode"),

@@ -1,5 +1,5 @@
 //! Creates a certificate authority, and certificates for an exit and an entry, for `--security
-//! mtls`.
+//! certificates`.
 //!
 //! The authority signs both certificates, and may not sign other authorities. Its key is also
 //! written, for certificates of further gateways. Existing files are overwritten only on request:
@@ -116,8 +116,8 @@ fn next(folder: &Path, exit: &str, entry: &str) -> String {
         format!("--tls-certificate {certificate} --tls-key {key} --tls-ca {ca}")
     };
     format!(
-        "muxgate exit --security mtls {} --peer {entry} --listen 0.0.0.0:64000 --allow HOST:PORT\n\
-         muxgate entry --security mtls {} --peer {exit} --connect EXIT:64000 --forward PORT:HOST:PORT\n",
+        "muxgate exit --security certificates {} --peer {entry} --listen 0.0.0.0:64000 --allow HOST:PORT\n\
+         muxgate entry --security certificates {} --peer {exit} --connect EXIT:64000 --forward PORT:HOST:PORT\n",
         side("exit"),
         side("entry"),
     )

@@ -76,6 +76,22 @@ impl KeyRefusal {
         }
     }
 
+    /// The refusal of a key that `list` does not have. `keys`: the text of the key in each role that the
+    /// list permits.
+    pub(crate) fn of_unknown(keys: &str, list: &str) -> Self {
+        Self::Here(format!(
+            "{UNKNOWN_BEGIN}{keys} is not in {list}: if the peer may connect, compare the key with `muxgate keygen \
+             --show` at the peer, and add the key"
+        ))
+    }
+
+    /// The unknown key that `text`, the text of an error, refuses. The library of QUIC passes on only the
+    /// text of a refusal.
+    pub(crate) fn unknown_key(text: &str) -> Option<GatewayKey> {
+        let key = text.strip_prefix(UNKNOWN_BEGIN)?.split(' ').next()?;
+        key.parse().ok()
+    }
+
     /// The meaning of the peer's TLS alert `alert`.
     pub(crate) fn of_alert(alert: u8, own: Option<GatewayKey>) -> Self {
         match AlertDescription::from(alert) {
@@ -118,6 +134,8 @@ impl KeyRefusal {
     }
 }
 
+/// Before the key in the text of [`KeyRefusal::of_unknown`].
+const UNKNOWN_BEGIN: &str = "the peer's key ";
 /// The text of rustls around the cause of a refusal.
 const CAUSE_BEGIN: &str = "Other(OtherError(";
 const CAUSE_END: &str = "))";

@@ -33,7 +33,7 @@ use crate::base::patience::{Elapsed, Patience};
 use super::key_refusal::KeyRefusal;
 use super::local_socket::canonical;
 use super::security::Credentials;
-use super::transport::{Presented, Proof, Side};
+use super::transport::{Chosen, Part, Presented, Proof, To};
 pub(crate) use listener::{Attempt, Listener};
 use probe::Probe;
 pub(crate) use settings::{PACKETS_UNSENT_MAX, Settings, window};
@@ -82,7 +82,7 @@ impl CloseCode {
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     quic: quinn::Connection,
-    proof: Option<Proof>,
+    proof: Option<Box<Proof>>,
     /// The public key that this side presents, if this side dials.
     presented: Option<Box<Presented>>,
     congestion_control: &'static str,
@@ -98,17 +98,17 @@ impl Connection {
     fn proved(
         (quic, settings): (quinn::Connection, &Settings),
         credentials: &Credentials,
-        side: Side,
+        part: Part<'_>,
         name: &str,
     ) -> Result<Self> {
         let chain = quic.peer_identity().and_then(|identity| {
             let chain = identity.downcast::<Vec<CertificateDer<'static>>>();
             chain.ok().map(|chain| *chain)
         });
-        match credentials.quic_proof(side, name, chain) {
+        match credentials.quic_proof(part, name, chain) {
             Ok(proof) => Ok(Self {
                 quic,
-                proof,
+                proof: proof.map(Box::new),
                 presented: None,
                 congestion_control: settings.congestion_control(),
                 protocol: settings.protocol(),
@@ -120,14 +120,22 @@ impl Connection {
         }
     }
 
+    /// The connection, on which this side has accepted the peer and has presented `chosen`.
+    fn presenting(mut self, chosen: &Chosen) -> Self {
+        if let Some(proof) = &mut self.proof {
+            proof.presented = chosen.key();
+        }
+        self
+    }
+
     /// The connection of the library.
     pub(crate) const fn quic(&self) -> &quinn::Connection {
         &self.quic
     }
 
     /// The peer's proof of identity; `None`: this gateway requested no proof.
-    pub(crate) const fn proof(&self) -> Option<&Proof> {
-        self.proof.as_ref()
+    pub(crate) fn proof(&self) -> Option<&Proof> {
+        self.proof.as_deref()
     }
 
     /// A probe of the connection's path for another thread.
@@ -162,19 +170,20 @@ impl Connection {
     }
 }
 
-/// Connects to `to` and verifies the peer. `host` is the dialled host, `patience` the time limit.
+/// Connects to `at`, an address of the exit `to`, and verifies the exit. `patience` is the time
+/// limit.
 ///
 /// # Errors
 /// No peer answered, or the peer did not prove its identity in time.
 pub(crate) async fn dial(
-    to: SocketAddr,
-    host: &str,
+    at: SocketAddr,
+    to: To<'_>,
     credentials: &Credentials,
     settings: &Settings,
     patience: &Patience,
 ) -> Result<Connection> {
-    let (client, name, presented) = credentials.quic_client(settings.protocol(), host)?;
-    let socket = socket::to(to)?;
+    let (client, name, presented) = credentials.quic_client(settings.protocol(), to)?;
+    let socket = socket::to(at)?;
     // Each connection has its own socket, so that the loss of one path does not affect other
     // connections.
     let runtime = Arc::new(TokioRuntime);
@@ -183,7 +192,7 @@ pub(crate) async fn dial(
     let mut config = ClientConfig::new(Arc::new(crypto));
     config.transport_config(settings.transport());
     config.token_store(Arc::new(NoneTokenStore));
-    let connecting = endpoint.connect_with(config, to, &name).map_err(invalid)?;
+    let connecting = endpoint.connect_with(config, at, &name).map_err(invalid)?;
     let quic = in_time(patience, connecting).await;
     let quic = quic.inspect_err(|error| {
         let is_refusal = matches!(KeyRefusal::find(error), Some(KeyRefusal::ByPeer(_)));
@@ -191,7 +200,7 @@ pub(crate) async fn dial(
             presented.refused();
         }
     })?;
-    let connection = Connection::proved((quic, settings), credentials, Side::Dials, &name)?;
+    let connection = Connection::proved((quic, settings), credentials, Part::Dials(to), &name)?;
     Ok(Connection {
         presented: presented.map(Box::new),
         ..connection

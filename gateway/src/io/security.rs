@@ -24,7 +24,8 @@ use crate::base::shown::Shown;
 use crate::base::telemetry::Telemetry;
 use crate::io::ssh;
 use crate::io::transport::{
-    self, Inside, KeyTls, Presented, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
+    self, Chosen, Inside, KeyTls, Part, Presented, Proof, ServerTls, Side, Standing, Tls, To,
+    Transport, Upgrade,
 };
 
 /// Pause before credentials that could not be used are loaded again.
@@ -54,10 +55,18 @@ impl Credentials {
         Ok(match security {
             Security::None {} => Self::None,
             Security::PublicKeys(keys) => Self::Keys(KeyTls::load(keys, role)?),
-            Security::MutualTls(tls) => Self::Tls(Tls::load(tls)?),
+            Security::Certificates(tls) => Self::Tls(Tls::load(tls, role)?),
             Security::ServerTls(tls) => Self::ServerTls(ServerTls::load(tls)?),
             Security::Ssh(ssh) => Self::Ssh(Arc::new(ssh::Keys::load(ssh)?)),
         })
+    }
+
+    /// The public keys, if the mode has them.
+    pub(crate) const fn keys(&self) -> Option<&KeyTls> {
+        match self {
+            Self::Keys(keys) => Some(keys),
+            _ => None,
+        }
     }
 
     /// What the status shows of the credentials.
@@ -65,6 +74,7 @@ impl Credentials {
         match self {
             Self::Tls(tls) => Shown {
                 certificate: Some(tls.certificate().clone()),
+                peers: tls.peers(),
                 ..Shown::default()
             },
             Self::Keys(keys) => Shown {
@@ -80,6 +90,7 @@ impl Credentials {
     pub(crate) fn standing_in_time(&self, proof: &Proof, now: UnixTime) -> Standing {
         match self {
             Self::Keys(keys) => keys.standing(proof, now),
+            Self::Tls(tls) => tls.standing_in_time(proof, now),
             _ if proof.has_expired(now.as_secs()) => Standing::Expired,
             _ => Standing::Good,
         }
@@ -100,21 +111,28 @@ impl Credentials {
 
     /// Protects `below` against eavesdropping and tampering, and verifies the peer. `upgrade`
     /// decides whether the carrier uses WebSocket. TLS with certificates runs below WebSocket. TLS
-    /// with public keys runs above WebSocket. `protocol` is the protocol of the session.
-    /// `host` is the dialled host, or empty on the accepting side. `patience` is the time limit.
+    /// with public keys runs above WebSocket, and TLS to a proxy below it. `protocol` is the protocol of the session, and
+    /// `patience` the time limit.
     ///
     /// # Errors
     /// The peer did not prove its identity in time.
     pub(crate) async fn secure(
         &self,
         below: Box<dyn Transport>,
-        side: Side,
-        host: &str,
+        part: Part<'_>,
         (protocol, upgrade): (Protocol, Upgrade<'_>),
         patience: &Patience,
     ) -> Result<Box<dyn Transport>> {
         let upgraded = async |below, web_socket| match web_socket {
-            Some(web_socket) => transport::upgrade(below, side, web_socket).await,
+            Some(web_socket) => {
+                let below = match part {
+                    Part::Dials(To {
+                        proxy: Some(proxy), ..
+                    }) => transport::to_proxy(below, proxy).await?,
+                    Part::Dials(_) | Part::Accepts => below,
+                };
+                transport::upgrade(below, part, web_socket).await
+            }
             None => Ok(below),
         };
         let inside = Inside::of(protocol, upgrade);
@@ -126,17 +144,17 @@ impl Credentials {
                     match self {
                         Self::Keys(keys) => {
                             let inside = Inside::of(protocol, Upgrade::Never);
-                            keys.secure(below, side, host, inside).await
+                            keys.secure(below, part, inside).await
                         }
                         _ => Ok(below),
                     }
                 }
                 Self::Tls(tls) => {
-                    let (made, agreed) = tls.secure(below, side, inside).await?;
+                    let (made, agreed) = tls.secure(below, part, inside).await?;
                     upgraded(made, upgrade.agreed(agreed)).await
                 }
                 Self::ServerTls(tls) => {
-                    let (made, agreed) = tls.secure(below, side, host, inside).await?;
+                    let (made, agreed) = tls.secure(below, part, inside).await?;
                     upgraded(made, upgrade.agreed(agreed)).await
                 }
                 Self::Ssh(_) => Err(no_bytes()),
@@ -156,41 +174,43 @@ impl Credentials {
 
 /// Credentials for QUIC, whose library does the handshake.
 impl Credentials {
-    /// Returns the configuration for the side that dials `host` with `protocol`, the name to request,
-    /// and the public key that the configuration presents.
+    /// Returns the configuration for the side that dials with `protocol`, the name to request, and
+    /// the public key that the configuration presents.
     ///
     /// # Errors
     /// The credentials are not certificates, or are for the accepting side.
     pub(crate) fn quic_client(
         &self,
         protocol: Protocol,
-        host: &str,
+        to: To<'_>,
     ) -> Result<(ClientConfig, String, Option<Presented>)> {
         let inside = Inside::of(protocol, Upgrade::Never);
         let (config, name) = match self {
             Self::Keys(keys) => {
-                let (config, name, presented) = keys.quic_client(inside, host);
+                let (config, name, presented) = keys.quic_client(inside, to)?;
                 return Ok((config, name, Some(presented)));
             }
-            Self::Tls(tls) => tls.quic_client(inside),
-            Self::ServerTls(tls) => tls.quic_client(inside, host)?,
+            Self::Tls(tls) => tls.quic_client(inside, to)?,
+            Self::ServerTls(tls) => tls.quic_client(inside, to.host)?,
             Self::None | Self::Ssh(_) => return Err(no_certificates()),
         };
         Ok((config, name, None))
     }
 
-    /// Returns the configuration for the accepting side.
+    /// Returns the configuration of the accepting side for one connection, and the public key that the
+    /// connection will present.
     ///
     /// # Errors
     /// The credentials are not certificates, or are for the dialling side.
-    pub(crate) fn quic_server(&self, protocol: Protocol) -> Result<Arc<ServerConfig>> {
+    pub(crate) fn quic_server(&self, protocol: Protocol) -> Result<(Arc<ServerConfig>, Chosen)> {
         let inside = Inside::of(protocol, Upgrade::Never);
-        match self {
-            Self::Keys(keys) => Ok(keys.quic_server(inside)),
-            Self::Tls(tls) => Ok(tls.quic_server(inside)),
-            Self::ServerTls(tls) => tls.quic_server(inside),
-            Self::None | Self::Ssh(_) => Err(no_certificates()),
-        }
+        let config = match self {
+            Self::Keys(keys) => return Ok(keys.for_accept(inside)),
+            Self::Tls(tls) => tls.quic_server(inside),
+            Self::ServerTls(tls) => tls.quic_server(inside)?,
+            Self::None | Self::Ssh(_) => return Err(no_certificates()),
+        };
+        Ok((config, Chosen::default()))
     }
 
     /// Returns the key of the stateless resets of a listener on `address`.
@@ -214,15 +234,15 @@ impl Credentials {
     /// None of the peer's names is permitted.
     pub(crate) fn quic_proof(
         &self,
-        side: Side,
+        part: Part<'_>,
         name: &str,
         chain: Option<Vec<CertificateDer<'static>>>,
     ) -> Result<Option<Proof>> {
-        match (self, side) {
-            (Self::Keys(keys), _) => keys.proof(chain.unwrap_or_default()).map(Some),
-            (Self::Tls(tls), _) => tls.proof(chain.unwrap_or_default()).map(Some),
-            (Self::ServerTls(_), Side::Dials) => Ok(Some(Proof::of(name.to_owned()))),
-            (Self::ServerTls(_), Side::Accepts) => Ok(None),
+        match (self, part) {
+            (Self::Keys(keys), _) => keys.proof(part, chain.unwrap_or_default()).map(Some),
+            (Self::Tls(tls), _) => tls.proof(part, chain.unwrap_or_default()).map(Some),
+            (Self::ServerTls(_), Part::Dials(_)) => Ok(Some(Proof::of(name.to_owned()))),
+            (Self::ServerTls(_), Part::Accepts) => Ok(None),
             (Self::None | Self::Ssh(_), _) => Err(no_certificates()),
         }
     }
@@ -251,8 +271,7 @@ fn no_bytes() -> Error {
 }
 
 fn no_certificates() -> Error {
-    let text =
-        "QUIC requires keys or certificates: set security mode PublicKeys, MutualTls or ServerTls";
+    let text = "QUIC requires keys or certificates: set security mode PublicKeys, Certificates or ServerTls";
     Error::new(ErrorKind::InvalidInput, text)
 }
 
@@ -361,7 +380,7 @@ fn read_again(
 mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
-    use muxtunnel_gateway_config::{MutualTls, PublicKeys};
+    use muxtunnel_gateway_config::{Certificates, Peer, PublicKeys};
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
@@ -406,11 +425,11 @@ mod tests {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(["a".to_owned()]).unwrap();
         let pem = certificate.self_signed(&key).unwrap().pem();
-        let tls = MutualTls {
+        let tls = Certificates {
             certificate: file("certificate", &pem),
             key: file("tls", &key.serialize_pem()),
             ca: file("ca", &pem),
-            peers: vec!["b".to_owned()],
+            peers: vec![Peer::with_certificate_name("b".to_owned())],
         };
         let pair = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         let ed25519 = pair.serialize_der();
@@ -418,6 +437,7 @@ mod tests {
             private_key_files: vec![file("ed25519", &pair.serialize_pem())],
             peers: Vec::new(),
             peers_file: None,
+            places: Vec::new(),
         };
         let broken_keys = PublicKeys {
             private_key_files: vec![file(
@@ -429,7 +449,7 @@ mod tests {
         for security in [
             Security::PublicKeys(keys),
             Security::PublicKeys(broken_keys),
-            Security::MutualTls(tls),
+            Security::Certificates(tls),
         ] {
             let loaded = Credentials::load(&security, Role::Entry);
             let said = match &loaded {

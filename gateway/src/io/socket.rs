@@ -72,7 +72,7 @@ impl Keepalive {
 
     /// `None`: the configuration switches the detection off.
     pub(crate) fn of(timeouts: Timeouts) -> Option<Self> {
-        let time = Duration::from_secs(timeouts.keepalive_seconds.into());
+        let time = Duration::from_secs(timeouts.keepalive_seconds().into());
         (time > Duration::ZERO).then_some(Self { time })
     }
 
@@ -262,7 +262,7 @@ mod tests {
     fn a_peer_has_vanished_after_unanswered_probes_and_a_long_silence() {
         let of = |keepalive_seconds| {
             Keepalive::of(Timeouts {
-                keepalive_seconds,
+                keepalive_seconds: Some(keepalive_seconds),
                 ..Timeouts::default()
             })
         };

@@ -11,7 +11,7 @@ use tokio::task::LocalSet;
 
 use super::quic::tests as ends;
 use super::quic::{Listener, Settings, dial};
-use super::transport::{KcpListener, KcpPeers, KcpWindows};
+use super::transport::{KcpListener, KcpPeers, KcpWindows, To};
 use crate::base::patience::Patience;
 
 /// A bound for hangs.
@@ -89,7 +89,7 @@ async fn first_packet() -> Vec<u8> {
     let patience = Patience::fixed(PATIENCE);
     let length = tokio::select! {
         received = exit.recv(&mut bytes) => received.unwrap(),
-        dialled = dial(to, "far", &near, &settings, &patience) => panic!("{:?}", dialled.err()),
+        dialled = dial(to, To::exit("far"), &near, &settings, &patience) => panic!("{:?}", dialled.err()),
     };
     bytes.truncate(length);
     bytes

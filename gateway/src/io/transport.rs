@@ -23,8 +23,8 @@ use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::CongestionControl;
 use muxtunnel_gateway_config::status::CarrierTransport;
+use muxtunnel_gateway_config::{CongestionControl, GatewayKey};
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 
@@ -39,7 +39,7 @@ pub(crate) use pipes::{Pipes, Released};
 pub(crate) use tcp::Tcp;
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) use tls::oracle as tls_oracle;
-pub(crate) use tls::{Inside, KeyTls, Presented, ServerTls, Tls};
+pub(crate) use tls::{Chosen, Inside, KeyTls, Presented, ServerTls, Tls, to_proxy};
 #[cfg(test)]
 pub(crate) use tls::{rotating, with_a_forger};
 pub(crate) use unix::Unix;
@@ -58,11 +58,55 @@ pub(crate) enum Side {
     Accepts,
 }
 
+/// The end of a transport that this side has in a handshake, with the exit that a dialling side
+/// dials.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part<'a> {
+    Dials(To<'a>),
+    Accepts,
+}
+
+impl Part<'_> {
+    pub(crate) const fn side(self) -> Side {
+        match self {
+            Self::Dials(_) => Side::Dials,
+            Self::Accepts => Side::Accepts,
+        }
+    }
+}
+
+/// The exit that a dialling side dials.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct To<'a> {
+    /// The name of the exit in `connect`. The exit must prove an identity that the configuration
+    /// lists for this name.
+    pub(crate) exit: &'a str,
+    /// The dialled host.
+    pub(crate) host: &'a str,
+    /// The Host header of a WebSocket request.
+    pub(crate) authority: &'a str,
+    /// The name of the proxy to which TLS outside of a WebSocket connection leads; `None`: no such TLS.
+    pub(crate) proxy: Option<&'a str>,
+}
+
+#[cfg(any(test, feature = "oracles"))]
+impl<'a> To<'a> {
+    /// An exit with the name `exit`.
+    pub(crate) const fn exit(host: &'a str) -> Self {
+        Self {
+            exit: "exit",
+            host,
+            authority: host,
+            proxy: None,
+        }
+    }
+}
+
 /// The peer's proof of identity. [`HANDSHAKE_BYTES_MAX`] bounds its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proof {
-    /// A name in the peer's certificate, the name of a listed peer, or the peer's public key. With
-    /// SSH, fingerprints identify keys.
+    /// The name of a listed peer, or what an unnamed peer proved: its public key, or a name in its
+    /// certificate. With SSH, fingerprints identify keys.
     pub(crate) identity: String,
     /// The peer's certificate and the intermediate certificates, or the peer's raw public key, which
     /// the gateway verifies again later. Empty with SSH, and if the peer proved only the dialled name.
@@ -70,6 +114,9 @@ pub(crate) struct Proof {
     /// The last second at which the certificate or the key is valid, in seconds since 1970; `None`:
     /// the proof does not expire.
     pub(crate) not_after: Option<u64>,
+    /// The public key that this side presented, if this side has accepted the connection in security
+    /// mode PublicKeys.
+    pub(crate) presented: Option<GatewayKey>,
     /// For SSH: everything that the peer presented, so that it can be verified again.
     pub(crate) shown: Option<Arc<ssh::Shown>>,
 }
@@ -81,6 +128,7 @@ impl Proof {
             identity,
             chain: Vec::new(),
             not_after: None,
+            presented: None,
             shown: None,
         }
     }

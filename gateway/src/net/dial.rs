@@ -63,8 +63,8 @@ pub(crate) struct Dialled {
     pub(crate) socket: Box<dyn LocalEnd>,
     /// The address that was dialled.
     pub(crate) address: LocalAddress,
-    /// The stream's admission to a forward, if the forward is on this side.
-    pub(crate) admission: Option<Admission>,
+    /// The stream's places in its forward, if the forward is on this side, and of its peer.
+    pub(crate) admission: Admission,
     /// The dialled URL, if the peer specified a listener instead of a URL.
     pub(crate) url: Option<Rc<str>>,
 }
@@ -125,7 +125,7 @@ where
             return Ok(Dialled {
                 socket: Box::new(LocalSocket::from(tcp)),
                 address: address.into(),
-                admission: None,
+                admission: Admission::default(),
                 url: None,
             });
         }
@@ -184,7 +184,7 @@ fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialErro
         Ok(unix) => Ok(Dialled {
             socket: Box::new(LocalSocket::Unix(unix)),
             address: LocalAddress::Unix(path.into()),
-            admission: None,
+            admission: Admission::default(),
             url: None,
         }),
         Err(error) => {
@@ -289,6 +289,7 @@ mod tests {
 
     use super::*;
     use crate::net::protected_addresses::ProtectedAddresses;
+    use crate::net::rules::rules;
 
     /// Dials with the rules `allow`. `resolve` resolves names.
     async fn dial_allowing<R>(
@@ -301,7 +302,8 @@ mod tests {
     {
         let resolve = async |host: &str, port| resolve(host, port).await.map(Found::from);
         let text = format!(
-            "role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\nallow: {allow:?}\n"
+            "role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\nallow: [{}]\n",
+            rules(allow)
         );
         let config = Config::from_yaml(&text).unwrap();
         let protected = ProtectedAddresses::new("", &config, |_| false);

@@ -76,7 +76,7 @@ impl Egress {
             (Some(Proxy::None), _) => (None, None),
             (Some(Proxy::Server(server)), _) => (Some(server.clone()), None),
             (None, config::Transport::Auto) => (None, of_environment()?),
-            (None, config::Transport::Tcp | config::Transport::Kcp) => (of_environment()?, None),
+            (None, _) => (of_environment()?, None),
         };
         if let Some(proxy) = &proxy {
             tracing::info!(%proxy, "Carriers connect through a proxy");
@@ -92,15 +92,18 @@ impl Egress {
         })
     }
 
-    /// Resolves all names in `exits`. Ignores names that do not resolve, as long as another name
-    /// resolves. With a proxy for all carriers, the function resolves no names, because the proxy
-    /// resolves them.
+    /// Resolves the names of `exits`, which have their index in `connect`. Ignores names that do not
+    /// resolve, as long as another name resolves. With a proxy for all carriers, the function
+    /// resolves no names, because the proxy resolves them.
     ///
     /// # Errors
     /// No name resolves.
-    pub(crate) async fn addresses(&self, exits: &str) -> std::io::Result<Vec<Address>> {
+    pub(crate) async fn addresses(
+        &self,
+        exits: impl Iterator<Item = (usize, &str)>,
+    ) -> std::io::Result<Vec<Address>> {
         let look_up = async |(number, exit)| (number, self.addresses_of(exit).await);
-        let mut look_ups: FuturesUnordered<_> = exits.split(',').enumerate().map(look_up).collect();
+        let mut look_ups: FuturesUnordered<_> = exits.map(look_up).collect();
         let (mut found, mut last) = (BTreeMap::new(), None);
         let mut until = Instant::now() + 2 * LOOKUP_TIMEOUT;
         while let Ok(Some((number, result))) = timeout_at(until, look_ups.next()).await {
@@ -108,7 +111,11 @@ impl Egress {
                 Ok(addresses) => {
                     // A name without an answer must not delay the others.
                     until = until.min(Instant::now() + LATE_MAX);
-                    found.insert(number, addresses);
+                    let of_exit = |address: Address| address.of_exit(number);
+                    found.insert(
+                        number,
+                        addresses.into_iter().map(of_exit).collect::<Vec<_>>(),
+                    );
                 }
                 Err(error) => last = Some(error),
             }
@@ -139,12 +146,11 @@ impl Egress {
         Ok(addresses.into_iter().map(|ip| address(exit, ip)).collect())
     }
 
-    /// Whether `exits` is a single endpoint that no name server can expand: an address, a Unix
-    /// socket, or one name behind a proxy.
-    pub(crate) fn is_single(&self, exits: &str) -> bool {
-        let one = |exit: &str| exit.starts_with(UNIX_PREFIX) || self.proxy.is_some();
-        let literal = exits.parse::<std::net::SocketAddr>().is_ok();
-        literal || (!exits.contains(',') && one(exits))
+    /// Whether `exit` is a single endpoint that no name server can expand: an address, a Unix
+    /// socket, or a name behind a proxy.
+    pub(crate) fn is_single(&self, exit: &str) -> bool {
+        let is_literal = exit.parse::<SocketAddr>().is_ok();
+        is_literal || exit.starts_with(UNIX_PREFIX) || self.proxy.is_some()
     }
 
     /// Whether datagrams can reach the addresses that [`Self::addresses`] returns.
@@ -402,7 +408,7 @@ mod tests {
     async fn kcp_is_dialled_by_a_name_that_was_not_looked_up() {
         let peer = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let name = peer.local_addr().unwrap().to_string();
-        let yaml = "role: Entry\nprotocol: Native\ntransport: Kcp\nsecurity: {mode: None}\nconnect: far:1\n";
+        let yaml = "role: Entry\nprotocol: Native\ntransport: KCP\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: far:1\n";
         let egress = Egress::of(&Config::from_yaml(yaml).unwrap()).unwrap();
         let mut asked = [0; 2048];
         let address = Address::unresolved(&name);

@@ -8,7 +8,7 @@
 //!
 //! A rule with a network permits a protected address only if all addresses of the network are
 //! protected for the same reason (kind). The kinds are: loopback, link-local, metadata services,
-//! multicast, unspecified, the networks of `policy.protected`, the API server, and the gateway's
+//! multicast, unspecified, the networks of `protectedCIDRs`, the API server, and the gateway's
 //! own ports. An own port needs a rule with one address and one port. A rule with a name permits no
 //! protected address, with two exceptions: `localhost` permits loopback, and [`API_SERVER_NAMES`]
 //! permit the API server. If a tunnel or a translator maps an IPv6 address to a protected IPv4

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use muxtunnel_gateway_config::{Config, Direction, Forward};
+use muxtunnel_gateway_config::{Config, Direction, Listener};
 
 use crate::io::local_socket::canonical;
 
@@ -57,12 +57,12 @@ impl ProtectedAddresses {
         }
     }
 
-    /// Adds the ports on which an entry listens for the clients of `forwards`.
-    pub(crate) fn with_listeners(&self, forwards: &[Forward]) -> Self {
-        let here = forwards
+    /// Adds the ports on which an entry listens for the its clients.
+    pub(crate) fn with_listeners(&self, listeners: &[Listener]) -> Self {
+        let here = listeners
             .iter()
-            .filter(|forward| forward.direction == Direction::EntryToExit);
-        let listeners = here.filter_map(|forward| forward.listen.parse().ok());
+            .filter(|listener| listener.direction == Direction::EntryToExit);
+        let listeners = here.filter_map(|listener| listener.listen.parse().ok());
         let mut all = self.clone();
         all.own.extend(listeners.map(canonical));
         all

@@ -3,6 +3,7 @@
 mod carriers;
 mod files;
 mod packets;
+mod peers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use prometheus_client::registry::Registry;
 
 use crate::base::handshake_limiter::Figures;
 use crate::base::log;
-use crate::base::telemetry::Telemetry;
+use crate::base::telemetry::{PeerFigures, Telemetry};
 
 /// The media type of `/metrics`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -29,11 +30,13 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot {
         status: telemetry.status(),
+        peers: telemetry.peers(),
         carriers_lost: telemetry.carriers_lost(),
         carriers_retired: telemetry.carriers_retired(),
         opens_retried: telemetry.opens_retried(),
         session_panics: telemetry.session_panics(),
         handshakes: telemetry.handshakes(),
+        peer_streams: telemetry.peers.streams(),
         log_lines_dropped: log::dropped(),
     }));
     let mut page = String::new();
@@ -44,11 +47,15 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
 #[derive(Debug)]
 struct Snapshot {
     status: Status,
+    /// The figures of each peer, by the identity that it proved.
+    peers: BTreeMap<String, PeerFigures>,
     carriers_lost: u64,
     carriers_retired: u64,
     opens_retried: u64,
     session_panics: u64,
     handshakes: Figures,
+    /// The streams of each listed peer, by its identity.
+    peer_streams: Vec<(String, Streams)>,
     log_lines_dropped: u64,
 }
 
@@ -116,6 +123,7 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.encode_streams(&mut encoder)?;
         self.encode_forwards(&mut encoder)?;
+        self.encode_listed(&mut encoder)?;
         self.encode_credit(&mut encoder)?;
         self.encode_splice(&mut encoder)?;
         self.encode_resume(&mut encoder)?;

@@ -15,7 +15,6 @@ use crate::base::telemetry::Telemetry;
 use crate::base::unwind::caught;
 use crate::io::security::{self, Credentials};
 use crate::observe::carrier_sampler;
-use crate::roles::rendezvous::RendezvousRole;
 use crate::roles::worker::Phase;
 
 /// The work of the admin thread.
@@ -28,7 +27,6 @@ pub(super) struct Control {
     pub(super) credential_files: FollowedFiles,
     /// The credentials of the SSH listener of an exit whose `protocol` is not SSH.
     pub(super) ssh: Option<(watch::Sender<Arc<Credentials>>, Security, FollowedFiles)>,
-    pub(super) rendezvous_role: RendezvousRole,
     pub(super) telemetry: Arc<Telemetry>,
 }
 
@@ -109,7 +107,6 @@ impl Control {
                 follow,
                 credentials,
                 ssh,
-                self.rendezvous_role.follow(&self.telemetry.files),
                 super::other_files::follow(self.reloadable.subscribe(), &self.telemetry.files),
                 self.hear_signals()
             );

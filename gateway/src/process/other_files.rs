@@ -42,7 +42,11 @@ type State = (PathBuf, Option<String>);
 /// The states of the users files, and the users of the usable files.
 fn users(in_force: &Reloadable) -> (Vec<State>, Vec<CheckedUsers>) {
     let (mut states, mut checked) = (Vec::new(), Vec::new());
-    for auth in in_force.forwards.iter().filter_map(|one| one.auth.as_ref()) {
+    for auth in in_force
+        .listeners
+        .iter()
+        .filter_map(|one| one.auth.as_ref())
+    {
         let path = PathBuf::from(auth.path());
         match CheckedUsers::of(auth) {
             Ok(users) => {
@@ -78,14 +82,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("users");
         std::fs::write(&file, "anna:secret-of-anna\n").unwrap();
-        let yaml = |forwards: &str| {
+        let yaml = |ports: &str| {
             let text = format!(
-                "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:1\nforwards: [{forwards}]\n"
+                "role: Entry\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:1\n{ports}\n"
             );
             Arc::new(Config::from_yaml(&text).unwrap().reloadable())
         };
         let asks = format!(
-            "{{name: any, listen: '127.0.0.1:1', protocol: Socks5, auth: {{usersFile: '{}'}}}}",
+            "proxies: [{{name: any, listen: '127.0.0.1:1', protocol: SOCKS5, usersFile: '{}'}}]",
             file.display()
         );
         let (sender, receiver) = watch::channel(yaml(&asks));
@@ -113,7 +117,7 @@ mod tests {
         assert_eq!(state().await, Some(expected));
         // A forward that the configuration no longer has leaves no state behind.
         sender.send_replace(yaml(
-            "{name: web, listen: '127.0.0.1:1', target: {host: a, port: 1}}",
+            "forwards: [{name: web, listen: '127.0.0.1:1', targets: [{host: a, port: 1}]}]",
         ));
         assert_eq!(state().await, None);
     }

@@ -72,15 +72,15 @@ pub(crate) async fn follow(
         {
             Ok((Reloaded { config: new, rest }, text)) => {
                 tracing::info!(
-                    forwards = new.forwards.len(),
-                    allow = new.allowed().count(),
-                    deny = new.policy.deny.len(),
+                    ports = new.listeners().len(),
+                    allow = new.allow.len(),
+                    deny = new.deny.len(),
                     "Configuration reloaded"
                 );
                 match rest {
                     None => {
                         state(None);
-                        telemetry.in_force().taken(&text, &new.security);
+                        telemetry.in_force().taken(&text, &new.trusted());
                     }
                     Some(rest) => {
                         tracing::error!(file = %path.display(), error = %rest, "A part of the new configuration is not applied");
@@ -88,6 +88,7 @@ pub(crate) async fn follow(
                         telemetry.in_force().taken_in_part(rest);
                     }
                 }
+                telemetry.peers.set(&new);
                 reloadable.send_replace(Arc::new(new.reloadable()));
                 running = new;
             }
@@ -136,7 +137,7 @@ mod tests {
         let running = Config::from_yaml(EXIT).unwrap();
         let telemetry = Telemetry::new(&running, EXIT, 1, None);
         let (sender, mut receiver) = watch::channel(Arc::new(running.reloadable()));
-        let text = format!("{EXIT}policy: {{deny: ['*']}}\n");
+        let text = format!("{EXIT}deny: [{{host: '*'}}]\n");
         std::fs::write(file.path(), &text).unwrap();
         tokio::select! {
             () = follow(file.path(), running, EXIT.to_owned(), &sender, &telemetry) => {}
@@ -152,7 +153,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let peers = |names: &str, more: &str| {
             format!(
-                "role: Exit\nsecurity: {{mode: MutualTls, certificate: /c, key: /k, ca: /a, peers: [{names}]}}\n\
+                "role: Exit\nsecurity: {{mode: Certificates, certificate: /c, key: /k, ca: /a, peers: [{names}]}}\n\
                  listen: 0.0.0.0:64000\n{more}"
             )
         };
@@ -173,7 +174,7 @@ mod tests {
             let of_second = write(&second).await;
             assert_eq!(hash(), of(&first));
             // A change of other fields does not wait less.
-            let third = peers("a, b", "policy: {deny: ['*']}\n");
+            let third = peers("a, b", "deny: [{host: '*'}]\n");
             write(&third).await;
             assert_eq!(hash(), of(&first));
             telemetry.in_force().credentials_taken(&of_second);
@@ -198,9 +199,9 @@ mod tests {
     #[test]
     fn what_can_be_taken_over_is_and_the_rest_is_named() {
         let running = Config::from_yaml(EXIT).unwrap();
-        let text = format!("{EXIT}policy: {{deny: ['*']}}\nworkers: 3\nresume: false\n");
+        let text = format!("{EXIT}deny: [{{host: '*'}}]\nworkers: 3\nresume: false\n");
         let Reloaded { config, rest } = reloaded(&text, &running).unwrap();
-        assert_eq!((config.policy.deny.len(), config.workers), (1, None));
+        assert_eq!((config.deny.len(), config.workers), (1, None));
         let rest = rest.unwrap();
         assert!(
             rest.contains("MT0102") && rest.contains("change workers, resume;"),
@@ -208,12 +209,12 @@ mod tests {
         );
         // All fields of this text that require a restart are in force, so no field is reported.
         let again = reloaded(EXIT, &config).unwrap();
-        assert!(again.config.policy.deny.is_empty() && again.rest.is_none());
+        assert!(again.config.deny.is_empty() && again.rest.is_none());
     }
 
     #[test]
     fn what_does_not_go_with_the_running_rest_is_refused_whole() {
-        let running = Config::from_yaml(&format!("{EXIT}protocol: Jmux\n")).unwrap();
+        let running = Config::from_yaml(&format!("{EXIT}protocol: JMUX\n")).unwrap();
         let text = format!("{EXIT}allowListen: ['8080']\n");
         let refused = reloaded(&text, &running).err().unwrap();
         assert!(

@@ -41,7 +41,7 @@ pub(super) fn count(config: &Config) -> usize {
     let workers = match (configured, config.role, config.protocol) {
         (Some(workers), ..) => workers.into(),
         (None, Role::Entry, Protocol::Jmux) => 1,
-        (None, ..) if config.is_stdio() || !config.connect_command.is_empty() => 1,
+        (None, ..) if config.is_stdio() || config.command().is_some() => 1,
         (None, ..) => {
             let most = match MemoryBudget::of_process().is_limited() {
                 true => WORKERS_WITH_LIMIT,

@@ -9,8 +9,9 @@ mod clients;
 mod dial_context;
 mod exit_liveness;
 mod exits;
-mod fallback;
 mod http;
+mod levels;
+mod links;
 mod listen;
 pub(crate) mod refused;
 mod reverse;
@@ -25,7 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::{self as config, Exits, Reloadable, SessionConfig};
+use muxtunnel_gateway_config::{self as config, Reloadable, SessionConfig};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -49,9 +50,11 @@ use crate::session::sessions::Sessions;
 use carriers::Route;
 pub(crate) use carriers::pause;
 use dial_context::DialContext;
-use exits::{Connected, EXITS_MAX, Link, Links, Taken};
+use exits::{Connected, EXITS_MAX};
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) use http::oracle::response as response_oracle;
+use levels::Exits;
+use links::{Link, Links, Place};
 use listen::{Listener, follow};
 use reverse::{Asked, Outcomes};
 use ways::Ways;
@@ -75,10 +78,10 @@ struct Entry {
     dial_context: DialContext,
     telemetry: Arc<Telemetry>,
     links: watch::Sender<Links>,
-    /// The exits for new streams. The key is the place (see `exits.rs`).
-    exits: watch::Sender<BTreeMap<usize, Taken>>,
+    /// The exits for new streams, by place (see `exits.rs`).
+    exits: watch::Sender<BTreeMap<Place, Address>>,
     /// The previous exit of each place.
-    left: RefCell<BTreeMap<usize, Address>>,
+    left: RefCell<BTreeMap<Place, Address>>,
     sessions: Sessions,
     listeners: RefCell<BTreeMap<String, Listener>>,
     phase: watch::Receiver<Phase>,
@@ -116,13 +119,15 @@ pub(crate) async fn run(worker: Worker, configured: config::Entry) -> Result<(),
     let mut packets = tokio::task::spawn_local(network::run(network.clone()));
     let underway = (underway, exchanges);
     let entry = Rc::new(Entry::new(worker, configured, underway, network));
-    let forwards = reloadable.borrow_and_update().forwards.clone();
+    let forwards = reloadable.borrow_and_update().listeners.clone();
     if let Some(error) = entry.listen(&forwards).into_iter().next() {
         return Err(error);
     }
     entry.telemetry.add_limiter(&entry.greetings);
     entry.telemetry.set_listening(index, true);
-    let diallers: Vec<_> = (0..EXITS_MAX)
+    let places = (0..entry.dial_context.exits.levels())
+        .flat_map(|level| (0..EXITS_MAX).map(move |number| Place { level, number }));
+    let diallers: Vec<_> = places
         .map(|place| keep_session(Rc::clone(&entry), pool, place))
         .map(|keep| entry.tasks.spawn(keep))
         .collect();
@@ -148,23 +153,20 @@ pub(crate) async fn run(worker: Worker, configured: config::Entry) -> Result<(),
 
 /// The action of the entry after a session.
 enum Next {
-    /// Starts another session at once, since the exit shut down in order.
+    /// Starts another session at once, since the exit shut down in order, or since exits of a lower
+    /// order answer.
     AtOnce,
     /// Starts another session after a pause, since the session was lost.
     AfterPause,
-    /// Uses this session, which is ready already.
-    Instead(Running),
 }
 
 /// Maintains a session in one place: it dials, runs the session, pauses, and dials again.
-async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
-    let exit = entry.dial_context.label();
+async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: Place) {
+    let exit = entry.dial_context.exits.label(place.level);
     let mut failures = 0;
     let mut discoveries = 0;
     loop {
-        if place > 0 {
-            entry.may_be_for(place).await;
-        }
+        entry.may_be_for(place).await;
         match begin(&entry, place).await {
             Ok(None) => {
                 entry.set_link(place, None);
@@ -175,13 +177,10 @@ async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
             Ok(Some(session)) => {
                 discoveries = 0;
                 let since = Instant::now();
-                let mut next = match entry.bring_up(session, pool).await {
-                    Some(running) => Next::Instead(running),
+                let next = match entry.bring_up(session, pool).await {
+                    Some(running) => entry.hold(running, place).await,
                     None => Next::AfterPause,
                 };
-                while let Next::Instead(running) = next {
-                    next = entry.hold(running, place, pool).await;
-                }
                 if matches!(next, Next::AfterPause) {
                     entry.set_link(place, Some(Link::Down));
                 }
@@ -201,7 +200,7 @@ async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
                 failures += 1;
             }
         }
-        carriers::pause(failures).await;
+        entry.pause(place, failures).await;
     }
 }
 
@@ -221,14 +220,14 @@ struct Running {
 }
 
 /// Starts a session with its first carrier; `None`: no exit is available for this place.
-async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarrier> {
+async fn begin(entry: &Rc<Entry>, place: Place) -> Result<Option<Begun>, NoCarrier> {
     let connected = entry.connect(place).await?;
     connected
-        .map(|connected| begin_with(entry, connected))
+        .map(|connected| begin_with(entry, place, connected))
         .transpose()
 }
 
-fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrier> {
+fn begin_with(entry: &Rc<Entry>, place: Place, connected: Connected) -> Result<Begun, NoCarrier> {
     let Connected {
         carrier,
         at,
@@ -258,11 +257,11 @@ fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrie
         drop(carriers.add(carrier, Vec::new(), None)?);
     }
     // A name finds an exit at a changed address only if the name has no other exit.
-    let exit = match &entry.dial_context.exits {
-        Exits::Addresses { connect, .. } if exits == 1 && !connect.contains(',') => {
-            Address::unresolved(connect)
-        }
-        _ => at.clone(),
+    let is_only = entry.dial_context.exits.of_level(place.level).count() == 1;
+    let exit = if exits == 1 && is_only {
+        at.by_name()
+    } else {
+        at.clone()
     };
     let route = Route { exit, at, by };
     Ok(Begun { mux, asked, route })
@@ -284,6 +283,8 @@ impl Entry {
         (underway, exchanges): (Underway, Underway),
         network: Option<Rc<Network>>,
     ) -> Self {
+        let exits = Rc::new(Exits::new(configured.exits));
+        let levels = exits.levels();
         Self {
             worker: worker.index,
             reloadable: worker.reloadable,
@@ -296,16 +297,15 @@ impl Entry {
                     worker.egress.leads_datagrams(),
                 )),
                 web_socket: configured.web_socket,
-                exits: configured.exits,
+                exits,
                 quic: quic::Settings::new(&configured.session),
                 ssh: ssh::Settings::new(&configured.session),
                 egress: worker.egress,
                 network: network.clone(),
-                leaf: worker.rendezvous_role.leaf,
             },
             session: configured.session,
             telemetry: worker.telemetry,
-            links: watch::Sender::new(Links::new(Instant::now())),
+            links: watch::Sender::new(Links::new(levels, Instant::now())),
             exits: watch::Sender::default(),
             left: RefCell::default(),
             workers: worker.workers,
@@ -366,7 +366,7 @@ impl Entry {
     }
 
     /// Assigns new streams to a session. Returns when another session is needed.
-    async fn hold(self: &Rc<Self>, running: Running, place: usize, pool: config::Pool) -> Next {
+    async fn hold(self: &Rc<Self>, running: Running, place: Place) -> Next {
         let Running { mux, exit, mut run } = running;
         self.set_link(place, Some(Link::Up(Rc::clone(&mux))));
         tokio::select! {
@@ -377,10 +377,11 @@ impl Entry {
                 self.set_link(place, Some(Link::Replacing));
                 Next::AtOnce
             }
-            instead = self.instead_of_fallback(place, pool) => {
-                self.set_link(place, Some(Link::Up(Rc::clone(&instead.mux))));
+            () = self.is_outranked(place.level) => {
+                tracing::info!(exit = %exit, peer = %mux.peer(), "Exits of a lower order answer; open streams of this exit continue");
+                self.set_link(place, None);
                 mux.leave();
-                Next::Instead(instead)
+                Next::AtOnce
             }
             never = self.follow_carriers(&mux, place) => match never {},
         }
@@ -404,7 +405,7 @@ impl Entry {
     }
 
     /// Excludes the session from new connections after [`CARRIERLESS_MAX`] without a carrier.
-    async fn follow_carriers(&self, mux: &Rc<dyn Mux>, place: usize) -> Infallible {
+    async fn follow_carriers(&self, mux: &Rc<dyn Mux>, place: Place) -> Infallible {
         let Some(carriers) = mux.carriers() else {
             return std::future::pending().await;
         };
@@ -416,8 +417,9 @@ impl Entry {
             {
                 self.set_link(place, Some(Link::Down));
                 carriers.has_one().await;
-                self.set_link(place, Some(Link::Up(Rc::clone(mux))));
             }
+            // Connections may wait for the carrier.
+            self.set_link(place, Some(Link::Up(Rc::clone(mux))));
         }
     }
 

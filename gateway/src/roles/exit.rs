@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{self as config, Protocol, Reloadable, SessionConfig, WebSocket};
@@ -25,6 +26,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::base::memory_budget::MemoryBudget;
 use crate::io::carrier::Carrier;
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::proxy_header;
 use crate::io::transport::{Side, Standing, Transport};
 use crate::net::dial;
@@ -34,7 +36,7 @@ use crate::roles::network::{self, Network};
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
 use crate::session::end::SessionEnd;
-use crate::session::handover::{Handed, Handover, Place, Use};
+use crate::session::handover::{Handed, Handover, Place, TooMany, Use};
 use crate::session::hello::{self, Greeting};
 use crate::session::mux::{Dial, Mux, NoCarrier};
 use crate::session::new_session;
@@ -155,9 +157,8 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
                 None if says_hello => Use::First,
                 None => Use::Silent(source),
             };
-            match exit.handover.admit(carrier.identity(), use_of_place) {
-                Ok(place) => exit.pass_on(carrier, greeting, place),
-                Err(_) => exit.too_many(),
+            if let Some(place) = exit.place(carrier.identity(), use_of_place) {
+                exit.pass_on(carrier, greeting, place);
             }
         }
         Err(HandshakeError::Silent(end)) => report(&peer, false, &end, exit.session.protocol),
@@ -196,17 +197,31 @@ impl Exit {
 
     /// Reports that a connection of `peer` was refused.
     fn refused(&self, code: Code, peer: &str, reason: &dyn std::error::Error) {
+        if let Some(key) = KeyRefusal::unknown_key(&reason.to_string()) {
+            self.worker.telemetry.peers.count_unknown_key(key);
+        }
         self.worker.telemetry.streams.refused(code);
         if self.worker.telemetry.may_log_refusal() {
             tracing::warn!(%code, peer, %reason, "Carrier refused");
         }
     }
 
-    fn too_many(&self) {
-        self.worker.telemetry.streams.refused(Code::TooManyCarriers);
-        if self.worker.telemetry.may_log_refusal() {
-            let limit = self.carriers_max;
-            tracing::warn!(code = %Code::TooManyCarriers, limit, "Carrier refused");
+    /// A place for a carrier of the peer with the identity `peer`. `None`: the exit refuses the carrier,
+    /// because of its own limit or that of the peer.
+    fn place(&self, peer: Option<&str>, of: Use) -> Option<Place> {
+        let most = self.worker.reloadable.borrow().security.limits_of(peer);
+        let admitted = self.handover.admit((peer, most.carriers), of);
+        admitted
+            .map_err(|too_many| self.too_many(peer, &too_many))
+            .ok()
+    }
+
+    fn too_many(&self, peer: Option<&str>, too_many: &TooMany) {
+        let (code, telemetry) = (too_many.code(), &self.worker.telemetry);
+        telemetry.streams.refused(code);
+        telemetry.peers.refused(peer, code);
+        if telemetry.may_log_refusal() {
+            tracing::warn!(%code, peer, reason = code.cause(), "Carrier refused");
         }
     }
 
@@ -420,6 +435,14 @@ impl Exit {
     ) -> Result<dial::Dialled, Refusal> {
         let in_force = Arc::clone(&self.worker.reloadable.borrow());
         let refused = |error: DialError| error.report(&self.worker.telemetry, target);
+        let place = self.worker.telemetry.peers.admit(peer, Instant::now());
+        let place = place.map_err(|code| {
+            refused(DialError::new(
+                code,
+                Reason::General,
+                code.cause().to_owned(),
+            ))
+        })?;
         let authorizer = Authorizer::of_exit(&in_force, &self.worker.protected, peer);
         let dialled = dial::dial(target, authorizer)
             .await
@@ -432,7 +455,11 @@ impl Exit {
             });
         let dialled =
             dialled.and_then(|dialled| self.permitted_still(&in_force, target, dialled, peer));
-        dialled.map_err(refused)
+        let dialled = dialled.map_err(refused)?;
+        Ok(Dialled {
+            admission: dialled.admission.with_peer(place),
+            ..dialled
+        })
     }
 
     /// Returns the connection, unless a rule that was loaded after `before` denies it.

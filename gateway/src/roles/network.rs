@@ -26,11 +26,11 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config as config;
+use muxtunnel_gateway_config::{self as config, Reloadable};
 use muxtunnel_packet::{self as packet, DropReason, FlowKey, Segments};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinError;
@@ -58,6 +58,9 @@ const BATCH_PACKETS: usize = 128;
 /// Number of bytes of packets that a worker reads before carriers and streams run.
 const BATCH_BYTES: usize = 512 << 10;
 
+/// A session without addresses, and the identity of its peer.
+type Apart = (Weak<dyn Mux>, Option<Rc<str>>);
+
 /// The interface of one worker, and the sessions that carry its packets.
 pub(crate) struct Network {
     /// Index of the worker.
@@ -78,6 +81,9 @@ pub(crate) struct Network {
     judge: Judge,
     flows: FlowKey,
     sessions: RefCell<Vec<Attached>>,
+    /// Exit: the sessions for which there are no addresses.
+    apart: RefCell<Vec<Apart>>,
+    reloadable: watch::Receiver<Arc<Reloadable>>,
     /// Number of sessions attached so far.
     attached: Cell<u64>,
     /// Whether the log has reported a route that directs a carrier into the interface.
@@ -115,6 +121,7 @@ pub(crate) async fn run(network: Option<Rc<Network>>) -> std::io::Result<Infalli
             tokio::select! {
                 lost = network.run() => lost,
                 never = network.follow_assignments() => match never {},
+                never = network.follow_peers() => match never {},
             }
         }
         None => std::future::pending().await,
@@ -185,6 +192,8 @@ impl Network {
             ),
             flows: FlowKey::default(),
             sessions: RefCell::default(),
+            apart: RefCell::default(),
+            reloadable: worker.reloadable.clone(),
             attached: Cell::new(0),
             told_of_loop: Cell::new(false),
             told: Cell::new(false),
@@ -212,8 +221,11 @@ impl Network {
         let joined = match self.addresses.join(identity.as_deref()) {
             Ok(joined) => joined,
             Err(error) => {
-                let identity = identity.as_deref().unwrap_or_default();
-                tracing::warn!(code = %Code::NoPackets, %peer, identity, "{error}");
+                let shown = identity.as_deref().unwrap_or_default();
+                tracing::warn!(code = %Code::NoPackets, %peer, identity = shown, "{error}");
+                let mut apart = self.apart.borrow_mut();
+                apart.retain(|(mux, _)| mux.strong_count() > 0);
+                apart.push((Rc::downgrade(mux), identity));
                 return;
             }
         };

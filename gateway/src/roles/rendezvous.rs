@@ -1,121 +1,65 @@
 //! The rendezvous: two leaf gateways that cannot reach each other dial it, and the rendezvous joins
 //! their connections.
 //!
-//! A leaf exit registers under a name, and a leaf entry visits that name. For each visit, the
-//! rendezvous invites the exit, which dials one more connection. Through pipes
-//! ([`crate::io::relay`]), the rendezvous then joins the connections of the visitor and the exit.
-//! The leaves perform the hello, the security handshake and the session with each other. A leaf
-//! must prove that it has the secret of the name for its role (`proof.rs`). The secrets come from a
-//! file (`secrets.rs`). Changes of the file apply to new proofs within a second.
+//! A leaf opens a control connection, on which both sides prove their keys by TLS. An exit registers
+//! under the key that it has proved, and an entry visits the exit with a key. For each visit, the
+//! entry and then the exit receive a ticket, and each opens one more connection that begins with its
+//! ticket. Through pipes ([`crate::io::relay`]), the rendezvous then joins both connections. The
+//! leaves perform the hello, the security handshake and the session with each other, so a
+//! stranger with a stolen ticket fails in the handshake. The members and their keys come from the credentials of
+//! the gateway, and a change ends the registrations and the visits that it no longer permits.
 //!
 //! Bounds: the [handshake limiter](crate::base::handshake_limiter) bounds the connections that have
-//! not authenticated. Each of these connections may take at most [`MEET_MAX`], and send at most two
-//! messages. Each name has at most one registration, and there are at most 4,096 names.
-//! `limits.carriers` bounds the visits, including visits that wait up to [`MEET_MAX`] for the exit.
+//! neither proved a key nor presented a ticket. Each of these connections may take at most
+//! [`MEET_MAX`], and send at most one message. The registrations of each identity are bounded
+//! (`meeting/registrations.rs`). `limits.carriers` bounds the visits, which the visitors share
+//! (`meeting/visits.rs`). A visit has at most one valid ticket at a time, which expires after
+//! [`MEET_MAX`].
 
 pub(crate) mod leaf;
 mod meeting;
-mod proof;
-mod secrets;
+mod refusal;
 mod wire;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::status::FileUse;
-use muxtunnel_gateway_config::{self as config, Config};
-use muxtunnel_proto::rendezvous::{Purpose, Ticket, Word};
+use muxtunnel_gateway_config::{self as config, KeyRole};
+use muxtunnel_proto::rendezvous::{KEY_BYTES, MAGIC, OPENING_BYTES, Ticket, Word, ticket_in};
 use muxtunnel_proto::{Reason, patience};
+use rustls::pki_types::UnixTime;
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
+use tokio::sync::oneshot;
+use tokio::time::MissedTickBehavior;
 
-use crate::base::file_states::FileStates;
-use crate::base::files::{FollowedFiles, Unusable};
-use crate::base::handshake_limiter::{Permit, has_gone};
+use crate::base::handshake_limiter::Permit;
 use crate::base::open_files::{self, Use};
 use crate::base::patience::{Elapsed, Patience};
 use crate::ingress::trusted_proxies;
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::local_socket::canonical;
-use crate::io::relay;
-use crate::io::transport::Path;
+use crate::io::security::Credentials;
+use crate::io::socket::prepare_relayed;
+use crate::io::transport::{Inside, Part, Path, Proof, Side, Standing, Tcp, Transport};
+use crate::io::{duplex, relay};
 use crate::net::bind::{ACCEPT_RETRY, listen_shared};
 use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
-use leaf::Leaf;
 pub(crate) use meeting::Meeting;
-use proof::Greeted;
-use secrets::Secrets;
+use meeting::{Arrived, Ended, Issued, Visit};
+use refusal::{HandshakeError, Missed, refuse};
 use wire::{read, write};
 
-/// Maximum time for a proof, and again for the wait for the other leaf, on ordinary paths.
+/// Maximum time for a proof and the first message, and again for each connection with a ticket, on
+/// ordinary paths.
 const MEET_MAX: Duration = Duration::from_secs(5);
-
-/// The rendezvous settings of a process.
-#[derive(Clone, Default)]
-pub(crate) struct RendezvousRole {
-    /// For a rendezvous: its state, and the file with its secrets.
-    meeting: Option<(Arc<Meeting>, PathBuf, FollowedFiles)>,
-    /// For an entry or exit that uses a rendezvous: its credentials.
-    pub(crate) leaf: Option<Leaf>,
-}
-
-impl RendezvousRole {
-    /// Reads the secrets.
-    ///
-    /// # Errors
-    /// A file is invalid.
-    pub(crate) fn of(config: &Config) -> Result<Self, Unusable> {
-        let meeting = |file: &String| {
-            let file = PathBuf::from(file);
-            let followed = FollowedFiles::look(FileUse::Rendezvous, &[&file]);
-            Ok((Meeting::new(Secrets::read(&file)?), file, followed))
-        };
-        let leaf = config.rendezvous.as_ref().map(Leaf::read);
-        Ok(Self {
-            meeting: config.secrets_file.as_ref().map(meeting).transpose()?,
-            leaf: leaf.transpose()?,
-        })
-    }
-
-    /// Watches the files of secrets until the process ends.
-    pub(crate) async fn follow(&self, states: &FileStates) {
-        if let Some(leaf) = &self.leaf {
-            leaf.follow(states).await;
-        }
-        if let Some((meeting, file, followed)) = &self.meeting {
-            let mut followed = followed.clone();
-            followed.publish(states, &Ok::<_, Unusable>(()));
-            let changed = || take_over(meeting, Secrets::read(file));
-            followed.follow(states, changed).await;
-        }
-    }
-
-    /// The state of a rendezvous; `None` in other roles.
-    pub(crate) fn meeting(&self) -> Option<Arc<Meeting>> {
-        self.meeting
-            .as_ref()
-            .map(|(meeting, ..)| Arc::clone(meeting))
-    }
-}
-
-/// Applies new secrets. Invalid secrets are reported and have no other effect.
-fn take_over(meeting: &Meeting, secrets: Result<Secrets, Unusable>) -> Result<(), Unusable> {
-    let secrets = secrets.inspect_err(|error| {
-        tracing::error!(%error, "New secrets rejected; the last valid secrets remain in force");
-    })?;
-    let names = secrets.names();
-    let ended = meeting.take_over(secrets);
-    tracing::info!(
-        names,
-        registrations_ended = ended,
-        "Secrets reloaded; established connections continue"
-    );
-    Ok(())
-}
+/// Interval between checks for expired members.
+const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// One worker of a rendezvous.
 struct Rendezvous {
@@ -129,7 +73,7 @@ struct Rendezvous {
 /// # Errors
 /// [`WorkerError`]: the worker cannot listen on the port.
 pub(crate) async fn run(worker: Worker, configured: config::Rendezvous) -> Result<(), WorkerError> {
-    let Some(meeting) = worker.rendezvous_role.meeting() else {
+    let Some(meeting) = worker.meeting.clone() else {
         return Ok(());
     };
     let listener = listen_shared(&configured.listen)?;
@@ -143,6 +87,7 @@ pub(crate) async fn run(worker: Worker, configured: config::Rendezvous) -> Resul
     });
     tokio::select! {
         () = accept_in_turn(accept(Rc::clone(&rendezvous), listener)) => {}
+        () = rendezvous.follow() => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
     }
     let worker = &rendezvous.worker;
@@ -213,14 +158,43 @@ impl Rendezvous {
             .ok()
     }
 
-    async fn serve(&self, mut tcp: TcpStream, peer: &str, mut permit: Permit) {
-        // The secrets may change during the exchange. The whole exchange uses the secrets that are
-        // in force now.
-        let secrets = self.meeting.secrets();
+    /// Ends the registrations and the visits of members that the credentials no longer permit. Never
+    /// returns.
+    async fn follow(&self) {
+        if self.worker.index > 0 {
+            // The workers share the registrations.
+            return std::future::pending().await;
+        }
+        let mut credentials = self.worker.credentials.clone();
+        let mut expiry = tokio::time::interval(EXPIRY_CHECK_INTERVAL);
+        expiry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let ended = tokio::select! {
+                _ = expiry.tick() => {
+                    let (now, credentials) = (UnixTime::now(), Arc::clone(&credentials.borrow()));
+                    let good = |proof: &Proof| {
+                        credentials.standing_in_time(proof, now) == Standing::Good
+                    };
+                    self.meeting.verify_again(good)
+                }
+                Ok(()) = credentials.changed() => {
+                    let credentials = Arc::clone(&credentials.borrow_and_update());
+                    self.meeting.verify_again(|proof| is_good(&credentials, proof))
+                }
+            };
+            for name in ended {
+                tracing::warn!(code = %Code::KeyUnknown, name, "Registration ended: the member is suspended, has expired, or is no longer in members");
+            }
+        }
+    }
+
+    async fn serve(&self, tcp: TcpStream, peer: &str, mut permit: Permit) {
+        let credentials = Arc::clone(&self.worker.credentials.borrow());
         let limiter = &self.meeting.limiter;
-        let patience = Patience::with_stranger(MEET_MAX, Some(round_trip(&tcp)), limiter);
+        let trip = round_trip(&tcp);
+        let patience = Patience::with_stranger(MEET_MAX, Some(trip), limiter);
         let heard = {
-            let mut hears = pin!(hear(&mut tcp, &secrets));
+            let mut hears = pin!(self.hear(tcp, peer, &credentials));
             let heard = patience.within(hears.as_mut());
             tokio::select! {
                 biased;
@@ -239,144 +213,166 @@ impl Rendezvous {
             Err(_) => {}
         }
         drop(permit);
-        let greeted = match heard {
-            Ok(greeted) => greeted,
-            Err(HandshakeError { name, problem, .. }) => {
-                return self.report(peer, &name, Code::MeetingRefused, &problem);
+        let done = match heard {
+            Ok(Heard::Arrived) => Ok(()),
+            Ok(Heard::Register(control, proof)) => {
+                self.register(&*control, &proof, (peer, trip)).await
             }
-        };
-        let done = match greeted.purpose {
-            Purpose::Register => self.register(tcp, &greeted, &secrets, peer).await,
-            Purpose::Visit => self.visit(tcp, &greeted, &secrets, peer).await,
-            Purpose::Attend(ticket) => self.attend(tcp, &greeted, &secrets, ticket, peer),
+            Ok(Heard::Visit(control, visitor, keys)) => {
+                let exits = credentials.keys().into_iter();
+                let exits = exits.flat_map(|own| keys.iter().filter_map(|key| own.exit_with(key)));
+                let exits: Vec<_> = exits.collect();
+                self.visit(control, (&visitor, &exits), (peer, trip)).await
+            }
+            Err(error) => return self.report(peer, &error.name, error.code, &error.problem),
         };
         if let Err(error) = done {
             tracing::debug!(peer, %error, "Leaf disconnected");
         }
     }
 
-    async fn register(
+    /// Reads the first message of a connection: a ticket, or the proof and the request of a leaf.
+    async fn hear(
         &self,
         mut tcp: TcpStream,
-        greeted: &Greeted,
-        secrets: &Secrets,
         peer: &str,
+        credentials: &Credentials,
+    ) -> Result<Heard, HandshakeError> {
+        let mut first = [0];
+        tcp.peek(&mut first).await?;
+        if first[0] == MAGIC[0] {
+            let mut opening = [0; OPENING_BYTES];
+            tcp.read_exact(&mut opening).await?;
+            let arrived = Arrived {
+                tcp: tcp.into_std()?,
+                peer: peer.to_owned(),
+            };
+            let is_expected = ticket_in(&opening)
+                .is_some_and(|ticket: Ticket| self.meeting.arrive(&ticket, arrived));
+            return match is_expected {
+                true => Ok(Heard::Arrived),
+                false => Err(HandshakeError::failed(
+                    "the ticket is not valid: it was used before, or its visit has ended",
+                )),
+            };
+        }
+        prepare_relayed(&tcp);
+        let keys = credentials
+            .keys()
+            .ok_or_else(|| HandshakeError::failed("the rendezvous has no keys"))?;
+        let below = Tcp::through(tcp, peer.to_owned());
+        let control = keys
+            .secure(below, Part::Accepts, Inside::Rendezvous)
+            .await?;
+        let proof = control.proof().cloned();
+        let proof = proof.ok_or_else(|| HandshakeError::failed("the leaf proved no key"))?;
+        let role = keys.key_of(&proof).map(|key| key.role());
+        let wrong = match (read(&*control).await?, role) {
+            (Word::Register, Some(KeyRole::Exit)) => {
+                return Ok(Heard::Register(control, proof));
+            }
+            (Word::Visit(keys), Some(KeyRole::Entry)) => {
+                return Ok(Heard::Visit(control, proof, keys));
+            }
+            (Word::Register, _) => {
+                "only an exit registers, and members lists the key as that of an entry (mte1...)"
+            }
+            (Word::Visit(_), _) => {
+                "only an entry visits, and members lists the key as that of an exit (mtx1...)"
+            }
+            _ => "the leaf sent an unexpected message",
+        };
+        refuse(&*control, Reason::NotAllowed, wrong).await;
+        Err(HandshakeError {
+            name: proof.identity,
+            ..HandshakeError::failed(wrong)
+        })
+    }
+
+    async fn register(
+        &self,
+        control: &dyn Transport,
+        proof: &Proof,
+        (peer, trip): (&str, Duration),
     ) -> std::io::Result<()> {
-        let name = &greeted.name;
-        let Some((number, mut invitations)) =
-            self.meeting.register(name, secrets, round_trip(&tcp))
-        else {
-            refuse(&mut tcp, Reason::NotAllowed, NOT_PROVED).await;
+        let name = &*proof.identity;
+        let good = |proof: &Proof| is_good(&self.worker.credentials.borrow(), proof);
+        let Some((number, mut invitations)) = self.meeting.register(proof, trip, good) else {
+            refuse(
+                control,
+                Reason::NotAllowed,
+                "the gateway is no longer in members",
+            )
+            .await;
             return Ok(());
         };
-        let accepted = greeted.acceptance(secrets.of(name, greeted.purpose));
-        crate::io::socket::prepare_relayed(&tcp);
-        write(&mut tcp, &Word::Accepted(accepted)).await?;
+        let registered = write(control, &Word::Registered).await;
         tracing::info!(name, peer, "Leaf registered");
-        let end = self.invite(&mut tcp, &mut invitations).await;
+        let end = match registered {
+            Ok(()) => invite(control, &mut invitations).await,
+            Err(error) => Err(error),
+        };
         self.meeting.unregister(name, number);
         tracing::info!(name, peer, "Leaf no longer registered");
         end
     }
 
-    /// Sends invitations until the leaf has disconnected, or another leaf registers under its name.
-    async fn invite(
-        &self,
-        tcp: &mut TcpStream,
-        invitations: &mut Receiver<Ticket>,
-    ) -> std::io::Result<()> {
-        loop {
-            let ticket = tokio::select! {
-                ticket = invitations.recv() => ticket,
-                // A registered leaf sends nothing more, so readable data means that the leaf has
-                // disconnected.
-                _ = ends(tcp) => None,
-            };
-            let Some(ticket) = ticket else {
-                return Ok(());
-            };
-            tokio::time::timeout(MEET_MAX, write(tcp, &Word::Invite(ticket))).await??;
-        }
-    }
-
+    /// Joins the visitor to the first registered exit of `exits`.
     async fn visit(
         &self,
-        mut tcp: TcpStream,
-        greeted: &Greeted,
-        secrets: &Secrets,
-        peer: &str,
+        control: Box<dyn Transport>,
+        (visitor, exits): (&Proof, &[String]),
+        (peer, trip): (&str, Duration),
     ) -> std::io::Result<()> {
-        let name = &greeted.name;
-        let visit = match self.meeting.visit(name, self.visits_max) {
-            Ok(visit) => visit,
-            Err(refused) => {
-                self.report(peer, name, refused.code(), &refused.to_string());
-                refuse(&mut tcp, refused.reason(), &refused.to_string()).await;
+        let name = &*visitor.identity;
+        let good = |proof: &Proof| is_good(&self.worker.credentials.borrow(), proof);
+        let begun = self.meeting.visit(visitor, exits, self.visits_max, good);
+        let met = match begun {
+            Ok((visit, mut end)) => {
+                let met = tokio::select! {
+                    met = meet(&*control, &visit, trip) => met,
+                    ended = ended(&mut end) => Err(Some(Missed::by(&ended))),
+                };
+                met.map(|joined| (visit, end, joined))
+            }
+            Err(refused) => Err(Some(Missed::of(refused))),
+        };
+        let (visit, mut end, [one, other]) = match met {
+            Ok(met) => met,
+            // The visitor has disconnected.
+            Err(None) => return Ok(()),
+            Err(Some(missed)) => {
+                self.report(peer, name, missed.code, &missed.problem);
+                refuse(&*control, missed.reason, &missed.problem).await;
                 return Ok(());
             }
         };
-        let meeting::Visit {
-            attended,
-            place,
-            round_trip,
-        } = visit;
-        let limit = patience(MEET_MAX, round_trip);
-        let met = tokio::select! {
-            met = tokio::time::timeout(limit, attended) => met,
-            _ = ends(&tcp) => return Ok(()),
-        };
-        let Ok(Ok(attendant)) = met else {
-            let text = format!(
-                "the exit registered under the name did not connect within {} s: read the exit's log",
-                limit.as_secs()
-            );
-            self.report(peer, name, Code::MeetingRefused, &text);
-            refuse(&mut tcp, Reason::TimedOut, &text).await;
-            return Ok(());
-        };
-        let mut other = TcpStream::from_std(attendant.tcp)?;
-        let accepted = greeted.acceptance(secrets.of(name, greeted.purpose));
-        write(&mut other, &Word::Accepted(attendant.accepted)).await?;
-        write(&mut tcp, &Word::Accepted(accepted)).await?;
-        crate::io::socket::prepare_relayed(&tcp);
-        crate::io::socket::prepare_relayed(&other);
-        tracing::info!(name, peer, attendant = %attendant.peer, "Joined the connections of two leaves");
-        self.meeting.count_met();
-        let count = |bytes| self.meeting.count_bytes(bytes);
-        let ended = relay::join(&tcp, &other, count).await;
-        drop(place);
-        tracing::info!(
-            name,
-            peer,
-            error = ended.err().map(tracing::field::display),
-            "The connections of two leaves ended"
+        let (tcp, other_tcp) = (
+            TcpStream::from_std(one.tcp)?,
+            TcpStream::from_std(other.tcp)?,
         );
-        Ok(())
-    }
-
-    fn attend(
-        &self,
-        tcp: TcpStream,
-        greeted: &Greeted,
-        secrets: &Secrets,
-        ticket: Ticket,
-        peer: &str,
-    ) -> std::io::Result<()> {
-        let accepted = greeted.acceptance(secrets.of(&greeted.name, greeted.purpose));
-        let attendant = meeting::Attendant {
-            tcp: tcp.into_std()?,
-            accepted,
-            peer: peer.to_owned(),
+        prepare_relayed(&tcp);
+        prepare_relayed(&other_tcp);
+        write(&*control, &Word::Joined).await?;
+        drop(control);
+        let exit = visit.exit.clone();
+        tracing::info!(name, exit, peer = %one.peer, attendant = %other.peer, "Joined the connections of two leaves");
+        visit.joined();
+        let count = |bytes| self.meeting.count_bytes(bytes);
+        let error = tokio::select! {
+            joined = relay::join(&tcp, &other_tcp, count) => joined.err().map(|error| error.to_string()),
+            ended = ended(&mut end) => Some(format!("{}: {ended}", ended.code())),
         };
-        if !self.meeting.attend(&greeted.name, ticket, attendant) {
-            let text = "the visitor no longer waits";
-            self.report(peer, &greeted.name, Code::MeetingRefused, text);
-        }
+        drop(visit);
+        tracing::info!(name, exit, peer = %one.peer, error, "The connections of two leaves ended");
         Ok(())
     }
 
     /// Logs and counts a refusal. `name` is empty if the name is unknown.
     fn report(&self, peer: &str, name: &str, code: Code, reason: &str) {
+        if let Some(key) = KeyRefusal::unknown_key(reason) {
+            self.worker.telemetry.peers.count_unknown_key(key);
+        }
         self.worker.telemetry.streams.refused(code);
         if self.worker.telemetry.may_log_refusal() {
             tracing::warn!(%code, peer, name, reason, "Meeting refused");
@@ -384,43 +380,97 @@ impl Rendezvous {
     }
 }
 
-const NOT_PROVED: &str = "the name is unknown, or the secret for this role is wrong: compare both with the secrets \
-     of the rendezvous";
-
-/// A leaf that failed to authenticate.
-struct HandshakeError {
-    /// The name in the leaf's greeting.
-    name: String,
-    problem: String,
-    /// Whether the attempt counts as failed, because of a wrong proof, an invalid message or a
-    /// timeout.
-    is_failure: bool,
+/// Whether the member with `proof` is still permitted.
+fn is_good(credentials: &Credentials, proof: &Proof) -> bool {
+    credentials.standing(proof, Side::Accepts) == Standing::Good
 }
 
-impl HandshakeError {
-    fn failed(problem: impl ToString) -> Self {
-        Self {
-            name: String::new(),
-            problem: problem.to_string(),
-            is_failure: true,
-        }
-    }
-
-    fn gone(problem: impl ToString) -> Self {
-        Self {
-            is_failure: false,
-            ..Self::failed(problem)
-        }
+/// Waits until the rendezvous ends a visit.
+async fn ended(end: &mut oneshot::Receiver<Ended>) -> Ended {
+    match end.await {
+        Ok(ended) => ended,
+        // The visit ended by itself.
+        Err(_) => std::future::pending().await,
     }
 }
 
-impl From<std::io::Error> for HandshakeError {
-    fn from(error: std::io::Error) -> Self {
-        match has_gone(&error) {
-            true => Self::gone(error),
-            false => Self::failed(error),
-        }
+/// Waits for the connections of the visitor and of the exit.
+///
+/// # Errors
+/// One of both does not connect; `None`: the visitor has ended its control connection.
+async fn meet(
+    control: &dyn Transport,
+    visit: &Visit,
+    trip: Duration,
+) -> Result<[Arrived; 2], Option<Missed>> {
+    let mut admitted = visit.admit();
+    let ticket = Word::Ticket(admitted.ticket);
+    write(control, &ticket).await.map_err(|_| None)?;
+    let limit = patience(MEET_MAX, trip);
+    let one = arrival(control, &mut admitted, limit, "entry").await?;
+    let mut invited = visit.invite().map_err(|refused| {
+        visit.exit_came(false);
+        Some(Missed::of(refused))
+    })?;
+    let limit = patience(MEET_MAX, visit.round_trip);
+    let other = arrival(control, &mut invited, limit, "exit").await;
+    if let Ok(_) | Err(Some(_)) = &other {
+        visit.exit_came(other.is_ok());
     }
+    Ok([one, other?])
+}
+
+/// Waits for the connection with a ticket.
+///
+/// # Errors
+/// The errors of [`meet`].
+async fn arrival(
+    control: &dyn Transport,
+    issued: &mut Issued,
+    limit: Duration,
+    whose: &str,
+) -> Result<Arrived, Option<Missed>> {
+    let arrived = tokio::select! {
+        arrived = tokio::time::timeout(limit, &mut issued.arrived) => arrived,
+        () = ends(control) => return Err(None),
+    };
+    let problem = match arrived {
+        Ok(Ok(arrived)) => return Ok(arrived),
+        Ok(Err(_)) => "the exit is no longer registered: read the exit's log".to_owned(),
+        Err(_) => format!(
+            "the {whose} did not connect with its ticket within {} s: read the log of the {whose}",
+            limit.as_secs()
+        ),
+    };
+    Err(Some(Missed {
+        code: Code::MeetingRefused,
+        reason: Reason::TimedOut,
+        problem,
+    }))
+}
+
+/// Sends tickets until the exit has disconnected, or its registration ends.
+async fn invite(control: &dyn Transport, tickets: &mut Receiver<Ticket>) -> std::io::Result<()> {
+    loop {
+        let ticket = tokio::select! {
+            ticket = tickets.recv() => ticket,
+            () = ends(control) => None,
+        };
+        let Some(ticket) = ticket else {
+            return Ok(());
+        };
+        tokio::time::timeout(MEET_MAX, write(control, &Word::Ticket(ticket))).await??;
+    }
+}
+
+/// The first message of a connection.
+enum Heard {
+    /// A valid ticket. A visit has the connection.
+    Arrived,
+    /// The exit with the proof registers.
+    Register(Box<dyn Transport>, Proof),
+    /// The entry with the proof visits an exit with one of the keys.
+    Visit(Box<dyn Transport>, Proof, Vec<[u8; KEY_BYTES]>),
 }
 
 /// The round trip to a leaf; zero: unknown.
@@ -428,50 +478,7 @@ fn round_trip(tcp: &TcpStream) -> Duration {
     tcp.info().map(|info| info.rtt).unwrap_or_default()
 }
 
-/// Reads the greeting and the proof of a leaf, and verifies both.
-async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, HandshakeError> {
-    let Word::Greeting {
-        purpose,
-        nonce,
-        name,
-    } = read(tcp).await?
-    else {
-        return Err(HandshakeError::failed("expected a greeting from the leaf"));
-    };
-    let greeted = Greeted {
-        purpose,
-        nonce,
-        name,
-        challenge: rand::random(),
-    };
-    write(tcp, &Word::Challenge(greeted.challenge)).await?;
-    let secret = secrets.of(&greeted.name, greeted.purpose);
-    let proved = match read(tcp).await? {
-        Word::Proof(proof) => greeted.is_proved_by(secret, &proof),
-        _ => false,
-    };
-    if !proved {
-        refuse(tcp, Reason::NotAllowed, NOT_PROVED).await;
-        return Err(HandshakeError {
-            name: greeted.name,
-            ..HandshakeError::failed(NOT_PROVED)
-        });
-    }
-    Ok(greeted)
-}
-
-/// Waits until a leaf that must be silent ends its connection or sends something. The function
-/// peeks at the socket, since readiness alone may be stale and does not prove an event.
-async fn ends(tcp: &TcpStream) {
-    let _ = tcp.peek(&mut [0]).await;
-}
-
-/// Sends the reason of a refusal. If the peer does not read in time, the connection closes without
-/// the reason.
-async fn refuse(tcp: &mut TcpStream, reason: Reason, text: &str) {
-    let word = Word::Refused {
-        code: reason.code() as u8,
-        reason: format!("{}: {text}", Code::MeetingRefused),
-    };
-    let _ = tokio::time::timeout(MEET_MAX, write(tcp, &word)).await;
+/// Waits until a leaf that must be silent ends its connection or sends something.
+async fn ends(control: &dyn Transport) {
+    let _ = duplex::read(control, &mut [0]).await;
 }

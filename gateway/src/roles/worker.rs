@@ -21,7 +21,7 @@ use crate::net::interface::InterfaceError;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::net::shared_ports::SharedPorts;
 use crate::roles::network::Queues;
-use crate::roles::rendezvous::RendezvousRole;
+use crate::roles::rendezvous::Meeting;
 
 /// State that the process passes to each worker.
 #[derive(Clone)]
@@ -45,8 +45,8 @@ pub(crate) struct Worker {
     pub(crate) protected: Arc<ProtectedAddresses>,
     /// Ports that peers request.
     pub(crate) shared_ports: Arc<SharedPorts>,
-    /// The worker's settings for a rendezvous.
-    pub(crate) rendezvous_role: RendezvousRole,
+    /// The state of a rendezvous, which all workers share; `None` in other roles.
+    pub(crate) meeting: Option<Arc<Meeting>>,
     /// How the worker reaches other hosts.
     pub(crate) egress: Egress,
     /// Unix listeners that all workers share.
@@ -75,7 +75,7 @@ impl Worker {
             telemetry,
             protected: Arc::new(ProtectedAddresses::new("", &config, |_| false)),
             shared_ports: Arc::default(),
-            rendezvous_role: RendezvousRole::of(&config).unwrap(),
+            meeting: None,
             egress: Egress::of(&config).unwrap(),
             unix_listeners: Arc::default(),
             kcp_peers: KcpPeers::of(&config),

@@ -29,7 +29,7 @@ pub(crate) enum SessionEnd {
     #[error("{code}: {0}", code = Code::PeerRevoked)]
     Revoked(String),
     /// Another carrier took the carrier's place.
-    #[error("{code}: evicted because another carrier needed the place: the gateway is at its limit of carriers", code = Code::TooManyCarriers)]
+    #[error("{code}: evicted because another carrier needed the place: the gateway or the peer is at its limit of carriers", code = Code::TooManyCarriers)]
     Evicted,
     /// This side shut the session down.
     #[error("this gateway shut the carrier down")]

@@ -15,6 +15,7 @@ mod holders;
 
 use std::sync::Arc;
 
+use muxtunnel_codes::Code;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -23,9 +24,24 @@ use crate::io::transport::Detached;
 pub(crate) use holders::Use;
 use holders::{Held, Holders};
 
-/// The exit has reached its limit of carriers.
+/// A limit of carriers has been reached.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TooMany;
+pub(crate) enum TooMany {
+    /// The limit of the exit.
+    OfExit,
+    /// The limit of the peer.
+    OfPeer,
+}
+
+impl TooMany {
+    /// The code of the refusal.
+    pub(crate) const fn code(&self) -> Code {
+        match self {
+            Self::OfExit => Code::TooManyCarriers,
+            Self::OfPeer => Code::PeerCarrierLimit,
+        }
+    }
+}
 
 /// The carriers of the exit, and the queue of each worker.
 #[derive(Debug)]
@@ -114,17 +130,27 @@ impl Handover {
         (Arc::new(handover), receivers)
     }
 
-    /// Returns a place for a carrier of the peer with the identity `peer`. At the limit, evicts a
-    /// silent carrier, or a carrier of a peer that holds more carriers.
+    /// Returns a place for a carrier of the peer with the identity `peer`, which may have `most`
+    /// carriers. At the exit's limit, evicts a silent carrier, or a carrier of a peer that holds more
+    /// carriers. At the peer's limit, evicts a carrier of the peer that its sessions can spare.
     ///
     /// # Errors
     /// [`TooMany`].
-    pub(crate) fn admit(self: &Arc<Self>, peer: Option<&str>, of: Use) -> Result<Place, TooMany> {
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        (peer, most): (Option<&str>, Option<u32>),
+        of: Use,
+    ) -> Result<Place, TooMany> {
         let mut carriers = self.carriers();
-        if carriers.all < self.carriers_max {
+        let held = carriers.by_peer.held(peer);
+        if most.is_some_and(|most| held >= most as usize) {
+            if !carriers.by_peer.evict_own(peer, of) {
+                return Err(TooMany::OfPeer);
+            }
+        } else if carriers.all < self.carriers_max {
             carriers.all += 1;
         } else if !carriers.by_peer.evict_for(peer) {
-            return Err(TooMany);
+            return Err(TooMany::OfExit);
         }
         let peer: Option<Arc<str>> = peer.map(Into::into);
         Ok(Place {
@@ -143,7 +169,7 @@ impl Handover {
     pub(crate) fn meet(&self) -> Result<OwnedSemaphorePermit, TooMany> {
         Arc::clone(&self.visits)
             .try_acquire_owned()
-            .map_err(|_| TooMany)
+            .map_err(|_| TooMany::OfExit)
     }
 
     /// Passes a carrier that starts a session to the worker with the fewest carriers.
@@ -219,14 +245,17 @@ mod tests {
     fn carriers_go_where_there_are_fewest_up_to_the_limit_of_all() {
         let (handover, mut receivers) = Handover::new(2, 3);
         for _ in 0..3 {
-            let place = handover.admit(None, Use::First).unwrap();
+            let place = handover.admit((None, None), Use::First).unwrap();
             handover.begin(socket(), Vec::new(), place);
         }
         assert_eq!(handover.carriers().by_worker, [2, 1]);
-        assert_eq!(handover.admit(None, Use::First).unwrap_err(), TooMany);
+        assert_eq!(
+            handover.admit((None, None), Use::First).unwrap_err(),
+            TooMany::OfExit
+        );
         drop(receivers[0].try_recv().unwrap());
         assert_eq!(handover.carriers().by_worker, [1, 1]);
-        assert!(handover.admit(None, Use::First).is_ok());
+        assert!(handover.admit((None, None), Use::First).is_ok());
     }
 
     #[test]
@@ -234,7 +263,7 @@ mod tests {
         let (handover, mut receivers) = Handover::new(2, 3);
         let id = [1; 16];
         for worker in [1, 1] {
-            let place = handover.admit(None, Use::First).unwrap();
+            let place = handover.admit((None, None), Use::First).unwrap();
             let joined = handover.join(worker, id, socket(), b"hello".to_vec(), place);
             assert!(joined.is_ok());
         }
@@ -243,7 +272,7 @@ mod tests {
             (handed.joins, &handed.unread[..]),
             (Some(id), &b"hello"[..])
         );
-        let place = handover.admit(None, Use::First).unwrap();
+        let place = handover.admit((None, None), Use::First).unwrap();
         assert!(handover.join(2, id, socket(), Vec::new(), place).is_err());
         assert_eq!(handover.carriers().by_worker, [0, 2]);
         assert_eq!(handover.carriers().all, 2);
@@ -252,14 +281,31 @@ mod tests {
     #[test]
     fn a_place_that_was_taken_over_is_free_once_and_one_peer_may_have_all() {
         let (handover, _receivers) = Handover::new(1, 3);
-        let one = [0; 3].map(|_| handover.admit(Some("one"), Use::First).unwrap());
-        assert!(handover.admit(Some("one"), Use::First).is_err());
-        let two = handover.admit(Some("two"), Use::First).unwrap();
-        assert!(handover.admit(Some("two"), Use::First).is_err());
+        let one = [0; 3].map(|_| handover.admit((Some("one"), None), Use::First).unwrap());
+        assert!(handover.admit((Some("one"), None), Use::First).is_err());
+        let two = handover.admit((Some("two"), None), Use::First).unwrap();
+        assert!(handover.admit((Some("two"), None), Use::First).is_err());
         assert_eq!(handover.carriers().all, 3);
         drop(one);
         assert_eq!(handover.carriers().all, 1);
         drop(two);
         assert_eq!(handover.carriers().all, 0);
+    }
+
+    #[test]
+    fn a_peer_at_its_limit_has_one_carrier_for_each_session() {
+        let (handover, _receivers) = Handover::new(1, 9);
+        let admit = |of| handover.admit((Some("one"), Some(3)), of);
+        let uses = [Use::First, Use::Further, Use::First];
+        let held = uses.map(|of| admit(of).unwrap());
+        assert_eq!(admit(Use::Further).unwrap_err(), TooMany::OfPeer);
+        // The first carrier of a session gets the place of a further one.
+        let _third = admit(Use::First).unwrap();
+        assert_eq!(admit(Use::First).unwrap_err(), TooMany::OfPeer);
+        assert_eq!(handover.carriers().all, 3);
+        let _other = handover.admit((Some("two"), Some(1)), Use::First).unwrap();
+        drop(held);
+        assert_eq!(handover.carriers().all, 2);
+        assert!(admit(Use::Further).is_ok());
     }
 }

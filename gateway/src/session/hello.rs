@@ -32,16 +32,16 @@ const REFUSAL_MAX: Duration = Duration::from_secs(1);
 pub(crate) const fn advice(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Native => {
-            "do both ends speak the native protocol? If the other end is jetsocat, this end needs protocol Jmux \
-             (--protocol jmux; carrier.protocol: Jmux)"
+            "do both ends speak the native protocol? If the other end is jetsocat, this end needs protocol JMUX \
+             (--protocol JMUX; carrier.protocol: JMUX)"
         }
-        Protocol::Jmux => "is the peer jetsocat, or a gateway with protocol Jmux?",
+        Protocol::Jmux => "is the peer jetsocat, or a gateway with protocol JMUX?",
         Protocol::Quic => {
-            "does the peer use protocol QUIC? With security MutualTls, does the peer list a name of this gateway's \
+            "does the peer use protocol QUIC? With security Certificates, does the peer list a name of this gateway's \
              certificate among its peers?"
         }
         Protocol::Http3 => {
-            "does the peer support HTTP/3 and accept CONNECT? With security MutualTls, does the peer list a name of this \
+            "does the peer support HTTP/3 and accept CONNECT? With security Certificates, does the peer list a name of this \
              gateway's certificate?"
         }
         Protocol::Ssh => "is the peer ssh, sshd or a gateway with protocol SSH?",

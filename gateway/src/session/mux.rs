@@ -16,7 +16,7 @@ use std::time::Instant;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::CarrierTransport;
 use muxtunnel_proto::{
-    Assignment, ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal, Source,
+    Assignment, ListenError, ListenEvent, ListenId, OpenError, Priority, Reason, Refusal, Source,
 };
 
 use super::handover::Place;
@@ -56,6 +56,23 @@ pub(crate) enum OpenEnd {
     /// The peer is shutting down and did not take the open, or the session ended before the open
     /// was sent. Another session may open the stream.
     Returned(Connection),
+    /// The peer could not dial the target, and the connection has another target
+    /// ([`Connection::has_next`]). The peer received none of the client's bytes, or they are in the
+    /// connection.
+    Failed(Refusal, Connection),
+}
+
+/// Whether a dial failed, so that a dial of another target may succeed. A target that the rules do
+/// not permit was not dialled.
+pub(crate) const fn is_failed_dial(reason: Reason) -> bool {
+    match reason {
+        Reason::General
+        | Reason::NetworkUnreachable
+        | Reason::HostUnreachable
+        | Reason::ConnectionRefused
+        | Reason::TimedOut => true,
+        Reason::NotAllowed | Reason::AddressType | Reason::Other(_) => false,
+    }
 }
 
 /// An open that a mux did not start.
@@ -239,11 +256,16 @@ impl dyn Mux {
         self.progress() >= Progress::Ready
     }
 
+    /// Whether the mux has no carrier.
+    pub(crate) fn is_down(&self) -> bool {
+        let is_down = |carriers: &dyn CarrierPool| carriers.numbers().up == 0;
+        self.carriers().is_some_and(is_down)
+    }
+
     /// Sort key for choosing the mux of a stream; the lowest key wins. A mux without a carrier is
     /// chosen only if no mux has a carrier.
     pub(crate) fn load(&self) -> (bool, usize) {
-        let is_down = |carriers: &dyn CarrierPool| carriers.numbers().up == 0;
-        (self.carriers().is_some_and(is_down), self.stream_count())
+        (self.is_down(), self.stream_count())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Accounts for a stream: its local end, the bytes that it carried, and the reason why it ended.
 //!
-//! The account owns the stream's counters, adds to the counters of the gateway and of the forward,
+//! The account owns the stream's counters, adds to the counters of the gateway, of the forward and of the peer,
 //! and logs one line when the stream ends. The line shows the result of a connection, and never
 //! contains payload.
 
@@ -29,7 +29,7 @@ pub(crate) enum Local {
         address: LocalAddress,
         /// The URL of the client's target.
         target: Rc<str>,
-        /// The stream's place in its forward.
+        /// The stream's places in its forward, and of its peer.
         admission: Admission,
         ended: Ended,
     },
@@ -39,8 +39,8 @@ pub(crate) enum Local {
         target: String,
         /// The address that the URL resolved to.
         address: LocalAddress,
-        /// The stream's place in its forward, if this side has the forward.
-        admission: Option<Admission>,
+        /// The stream's places in its forward, if this side has the forward, and of its peer.
+        admission: Admission,
     },
 }
 
@@ -70,8 +70,8 @@ impl Local {
     /// For tests: a client of the forward `web`.
     pub(crate) fn of_client(target: &str, ended: Ended) -> Self {
         use crate::base::forward::Forwards;
-        use muxtunnel_gateway_config::ForwardLimits;
-        let forward = Forwards::default().named("web", ForwardLimits::default());
+        use muxtunnel_gateway_config::Limits;
+        let forward = Forwards::default().named("web", Limits::default());
         Self::Client {
             address: LocalAddress::Unix("/client".into()),
             target: target.into(),
@@ -98,7 +98,7 @@ impl Account {
     /// Counts the stream as open, since both sides have accepted it.
     pub(crate) fn opened(&self, telemetry: &Telemetry) {
         self.count(telemetry, StreamCounters::opened);
-        if let Some(forward) = self.admission() {
+        if let Some(forward) = self.admission().forward() {
             forward.dials.connected(Instant::now());
         }
     }
@@ -169,14 +169,14 @@ impl Account {
         self.local
     }
 
-    /// The forward's rate limit from the local socket into the carrier, if a limit is set.
+    /// The rate limit from the local socket into the carrier, if a limit is set.
     pub(crate) fn up(&self) -> Option<&Pace> {
-        self.admission().and_then(|forward| forward.up.limited())
+        self.admission().up()
     }
 
-    /// The forward's rate limit from the carrier to the local socket, if a limit is set.
+    /// The rate limit from the carrier to the local socket, if a limit is set.
     pub(crate) fn down(&self) -> Option<&Pace> {
-        self.admission().and_then(|forward| forward.down.limited())
+        self.admission().down()
     }
 
     /// The reason for a reset or a failure of the local socket.
@@ -217,7 +217,7 @@ impl Account {
         };
         tracing::info!(
             target: "muxgate::streams",
-            forward = self.admission().map(|forward| forward.name.as_str()),
+            forward = self.admission().forward().map(|forward| forward.name.as_str()),
             client = client.map(display),
             target,
             dialled = dialled.map(display),
@@ -234,15 +234,12 @@ impl Account {
 
     fn count(&self, telemetry: &Telemetry, count: impl Fn(&StreamCounters)) {
         count(&telemetry.streams);
-        if let Some(forward) = self.admission() {
-            count(&forward.streams);
-        }
+        self.admission().counters().for_each(count);
     }
 
-    const fn admission(&self) -> Option<&Admission> {
+    const fn admission(&self) -> &Admission {
         match &self.local {
-            Local::Client { admission, .. } => Some(admission),
-            Local::Target { admission, .. } => admission.as_ref(),
+            Local::Client { admission, .. } | Local::Target { admission, .. } => admission,
         }
     }
 }
@@ -256,7 +253,7 @@ mod tests {
         let account = Account::new(Local::Target {
             target: "tcp://web:80".to_owned(),
             address: LocalAddress::Tcp(([10, 0, 0, 1], 80).into()),
-            admission: None,
+            admission: Admission::default(),
         });
         let start = account.since;
         let second = Duration::from_secs(1);

@@ -25,6 +25,9 @@ pub(crate) struct Connection {
     pub(crate) answer: Answer,
     /// Data about the client, which an exit passes to the target.
     pub(crate) source: Option<Source>,
+    /// Whether the opener has another target. If the peer then cannot dial this one, the mux returns
+    /// the connection.
+    pub(crate) has_next: bool,
 }
 
 impl Connection {

@@ -62,12 +62,12 @@ pub(crate) fn check(
 
 /// Pause between two checks; `None`: no stream times out.
 fn pause(timeouts: Timeouts) -> Option<Duration> {
-    let Timeouts {
-        idle_seconds,
-        half_open_seconds,
-        keepalive_seconds,
-    } = timeouts;
-    [idle_seconds, half_open_seconds, keepalive_seconds]
+    let seconds = [
+        timeouts.idle_seconds(),
+        timeouts.half_open_seconds(),
+        timeouts.keepalive_seconds(),
+    ];
+    seconds
         .into_iter()
         .filter(|seconds| *seconds > 0)
         .min()
@@ -78,10 +78,10 @@ fn pause(timeouts: Timeouts) -> Option<Duration> {
 /// The reason to end a stream that was quiet for `quiet`; `None`: the stream continues.
 fn verdict(timeouts: Timeouts, half_open: bool, quiet: Duration) -> Option<Reason> {
     let passed = |seconds: u32| seconds > 0 && quiet >= Duration::from_secs(seconds.into());
-    if half_open && passed(timeouts.half_open_seconds) {
+    if half_open && passed(timeouts.half_open_seconds()) {
         Some(Reason::HalfOpenTimeout)
     } else {
-        passed(timeouts.idle_seconds).then_some(Reason::IdleTimeout)
+        passed(timeouts.idle_seconds()).then_some(Reason::IdleTimeout)
     }
 }
 
@@ -91,9 +91,9 @@ mod tests {
 
     fn timeouts(idle_seconds: u32, half_open_seconds: u32) -> Timeouts {
         Timeouts {
-            idle_seconds,
-            half_open_seconds,
-            keepalive_seconds: 0,
+            idle_seconds: Some(idle_seconds),
+            half_open_seconds: Some(half_open_seconds),
+            keepalive_seconds: Some(0),
         }
     }
 

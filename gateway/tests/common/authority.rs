@@ -91,7 +91,7 @@ impl Files {
     /// The `security` field of a configuration with these files.
     pub fn security(&self, peer: &str) -> String {
         format!(
-            "{{mode: MutualTls, certificate: '{}', key: '{}', ca: '{}', peers: ['{peer}']}}",
+            "{{mode: Certificates, certificate: '{}', key: '{}', ca: '{}', peers: ['{peer}']}}",
             self.certificate.display(),
             self.key.display(),
             self.ca.display()

@@ -38,6 +38,13 @@ pub fn tls(dir: &Path, authority: &Authority) -> (Files, Files, Ends) {
 
 /// Writes the private key of a gateway. Returns its public key as that of an entry and of an exit.
 pub fn gateway_key(file: &Path) -> [String; 2] {
+    let [entry, exit, _] = keys_of_all_roles(file);
+    [entry, exit]
+}
+
+/// Writes the private key of a gateway. Returns its public key as that of an entry, of an exit and of
+/// a rendezvous.
+pub fn keys_of_all_roles(file: &Path) -> [String; 3] {
     let done = Command::new(env!("CARGO_BIN_EXE_muxgate"))
         .args(["keygen", "--force"])
         .arg(file)
@@ -67,7 +74,7 @@ pub fn by_keys(dir: &Path) -> Ends {
 
 pub fn exit(security: &str, carrier: SocketAddr, allow: SocketAddr) -> Gate {
     Gate::with_file(&format!(
-        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\nallow: ['{allow}']\n"
+        "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\nallow: [{allow_rule}]\n", allow_rule = crate::common::rule(allow)
     ))
     .until_ready()
 }
@@ -80,8 +87,8 @@ pub fn entry(
 ) -> (Gate, SocketAddr) {
     let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let gate = Gate::with_file(&format!(
-        "role: Entry\nprotocol: {protocol}\nsecurity: {security}\nconnect: '{connect}'\nadmin: ADMIN\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+        "role: Entry\nprotocol: {protocol}\nsecurity: {security}\nconnect:\n- name: far\n  address: '{connect}'\nadmin: ADMIN\nforwards:\n\
+         - {{name: a, listen: '{forward}', targets: [{{host: 127.0.0.1, port: {}}}]}}\n",
         to.port()
     ));
     (gate, forward)

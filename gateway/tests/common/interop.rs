@@ -58,7 +58,8 @@ pub fn exit(protocol: &str, tls: Option<&Tls>, target: SocketAddr) -> (Gate, Soc
     let security = security(tls.map(|tls| (&tls.exit, ENTRY)));
     let gate = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\n\
-         workers: 1\nallow: ['{target}']\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n"
+         workers: 1\nallow: [{target_rule}]\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n",
+        target_rule = crate::common::rule(target)
     ));
     (gate.until_ready(), carrier)
 }
@@ -73,9 +74,9 @@ pub fn entry(
     let forward = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let security = security(tls.map(|tls| (&tls.entry, EXIT)));
     let gate = Gate::with_file(&format!(
-        "role: Entry\nprotocol: {protocol}\nsecurity: {security}\nconnect: '{exit}'\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: {protocol}\nsecurity: {security}\nconnect:\n- name: far\n  address: '{exit}'\nadmin: ADMIN\n\
          workers: 1\nforwards:\n\
-         - {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
+         - {{name: a, listen: '{forward}', targets: [{{host: {}, port: {}}}]}}\n",
         target.ip(),
         target.port()
     ));

@@ -12,6 +12,7 @@
 pub mod namespace;
 pub mod path;
 pub mod peer;
+pub mod rules;
 pub mod secured;
 pub mod slow_path;
 pub mod spellings;
@@ -20,16 +21,19 @@ pub mod tools;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 pub use muxtunnel_testkit::port::free_port;
 pub use muxtunnel_testkit::wait::{PATIENCE, until};
+#[allow(unused_imports, reason = "shared by tests")]
+pub use rules::rule;
 
 use namespace::Namespace;
 
 /// The native protocol over KCP, as a value for tests that are run with each protocol.
-pub const OVER_KCP: &str = "Native\ntransport: Kcp";
+pub const OVER_KCP: &str = "Native\ntransport: KCP";
 
 const CONFIG: &str = "config.yaml";
 const LOG: &str = "log";
@@ -104,21 +108,21 @@ impl Gate {
     /// Starts `muxgate run --config FILE` with `yaml`, in which `ADMIN` is replaced by the admin
     /// address. By default, it has one worker.
     pub fn with_file(yaml: &str) -> Self {
-        let admin = free_port();
-        let dir = tempfile::tempdir().unwrap();
-        let config = dir.path().join(CONFIG);
-        std::fs::write(&config, filled_in(yaml, admin)).unwrap();
+        Self::with_file_and(&[], yaml)
+    }
+
+    /// Works as [`Self::with_file`], with these variables in the environment.
+    pub fn with_file_and(set: &[(&str, &str)], yaml: &str) -> Self {
+        let (admin, dir, config) = configured(yaml);
         let mut command = Command::new(env!("CARGO_BIN_EXE_muxgate"));
+        command.envs(set.iter().copied());
         command.arg("run").arg("--config").arg(config);
         Self::start(command, admin, dir)
     }
 
     /// Works as [`Self::with_file`], with this limit of open files (RLIMIT_NOFILE).
     pub fn with_open_files(limit: u64, yaml: &str) -> Self {
-        let admin = free_port();
-        let dir = tempfile::tempdir().unwrap();
-        let config = dir.path().join(CONFIG);
-        std::fs::write(&config, filled_in(yaml, admin)).unwrap();
+        let (admin, dir, config) = configured(yaml);
         let mut command = Command::new("prlimit");
         command.arg(format!("--nofile={limit}:{limit}"));
         command.args([env!("CARGO_BIN_EXE_muxgate"), "run", "--config"]);
@@ -128,10 +132,7 @@ impl Gate {
 
     /// Works as [`Self::with_file`], in the control group with this directory.
     pub fn in_group(group: &std::path::Path, yaml: &str) -> Self {
-        let admin = free_port();
-        let dir = tempfile::tempdir().unwrap();
-        let config = dir.path().join(CONFIG);
-        std::fs::write(&config, filled_in(yaml, admin)).unwrap();
+        let (admin, dir, config) = configured(yaml);
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]);
         command.arg(group);
@@ -310,6 +311,15 @@ pub fn at(host: &str, port: u16) -> String {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
     }
+}
+
+/// An admin port, and a folder with the configuration `yaml`.
+fn configured(yaml: &str) -> (u16, tempfile::TempDir, PathBuf) {
+    let admin = free_port();
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join(CONFIG);
+    std::fs::write(&config, filled_in(yaml, admin)).unwrap();
+    (admin, dir, config)
 }
 
 fn filled_in(yaml: &str, admin: u16) -> String {

@@ -97,7 +97,7 @@ pub fn flags(protocol: &str, role: &str) -> Vec<String> {
     let [certificate, key] = ["crt", "key"].map(|what| at(&format!("{role}.{what}")));
     let ca = at("ca.crt");
     [
-        ("--security", "mtls"),
+        ("--security", "certificates"),
         ("--tls-certificate", &certificate),
         ("--tls-key", &key),
         ("--tls-ca", &ca),
@@ -125,8 +125,32 @@ pub fn ssh_security(role: &str) -> String {
     }
 }
 
-/// Replaces the `security` in `yaml` if its protocol needs certificates or keys.
+/// Replaces the `security` in `yaml` if its protocol needs certificates or keys. Moves the peers of an
+/// entry to its exits, so that tests can write the peers of both roles in one way.
 pub fn filled_in(yaml: &str) -> String {
+    let yaml = with_security(yaml);
+    let end = (yaml.contains("role: Entry")).then(|| yaml.split_once(", peers: ["));
+    let Some((before, (peers, after))) = end
+        .flatten()
+        .and_then(|(before, rest)| Some((before, rest.split_once("]}")?)))
+    else {
+        return yaml;
+    };
+    let field = match yaml.contains("mode: PublicKeys") {
+        true => "publicKeys",
+        false => "certificateNames",
+    };
+    let identified = |line: &str| match line.starts_with("  address: ") {
+        true => format!("{line}\n  {field}: [{peers}]\n"),
+        false => format!("{line}\n"),
+    };
+    format!("{before}}}{after}")
+        .lines()
+        .map(identified)
+        .collect()
+}
+
+fn with_security(yaml: &str) -> String {
     if yaml.contains("protocol: SSH") {
         let role = match yaml.contains("role: Exit") {
             true => "exit",
@@ -144,7 +168,7 @@ pub fn filled_in(yaml: &str) -> String {
     let [certificate, key] = ["crt", "key"].map(|what| at(&format!("{role}.{what}")));
     let ca = at("ca.crt");
     let security = format!(
-        "security: {{mode: MutualTls, certificate: '{certificate}', key: '{key}', ca: '{ca}', peers: ['{peer}']}}"
+        "security: {{mode: Certificates, certificate: '{certificate}', key: '{key}', ca: '{ca}', peers: ['{peer}']}}"
     );
     yaml.replace(NONE, &security)
 }

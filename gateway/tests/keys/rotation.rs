@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use super::*;
 
 /// Sends some bytes each way on a stream, and asserts that they arrive.
-fn passes((client, target): &(TcpStream, TcpStream)) {
+pub(super) fn passes((client, target): &(TcpStream, TcpStream)) {
     use std::io::{Read, Write};
     for (mut from, mut to) in [(client, target), (target, client)] {
         let sent = pattern(u64::from(from.local_addr().unwrap().port()), 100_000);
@@ -51,10 +51,12 @@ fn both_ends_change_their_keys_one_after_the_other_and_a_stream_loses_nothing() 
     let exit = Gate::with_file(&exit_text(&[&old_entry.entry])).until_ready();
     let port = free_port();
     let entry_text = |keys: &[&str]| {
-        let security = security(&old_entry, &new_entry, "far", keys);
+        let security = security(&old_entry, &new_entry, "far", &[]);
+        let (security, _) = security.split_once(", peers").unwrap();
+        let keys = keys.join(", ");
         format!(
-            "role: Entry\nsecurity: {security}\nconnect: '{carrier}'\nadmin: ADMIN\nworkers: 1\n\
-             forwards: [{{name: web, listen: '127.0.0.1:{port}', target: {{host: 127.0.0.1, port: {}}}}}]\n",
+            "role: Entry\nsecurity: {security}}}\nconnect:\n- name: far\n  address: '{carrier}'\n  publicKeys: [{keys}]\nadmin: ADMIN\nworkers: 1\n\
+             forwards: [{{name: web, listen: '127.0.0.1:{port}', targets: [{{host: 127.0.0.1, port: {}}}]}}]\n",
             target.port()
         )
     };
@@ -67,6 +69,8 @@ fn both_ends_change_their_keys_one_after_the_other_and_a_stream_loses_nothing() 
     );
     let stream = open(([127, 0, 0, 1], port).into(), &listener);
     passes(&stream);
+    let presented = || exit.status()["peers"][0]["presentedKey"].clone();
+    assert_eq!(presented(), old_exit.exit.as_str());
     // The exit's key: both, and then only the newer one.
     reload(&entry, &entry_text(&[&old_exit.exit, &new_exit.exit]));
     passes(&stream);
@@ -74,6 +78,9 @@ fn both_ends_change_their_keys_one_after_the_other_and_a_stream_loses_nothing() 
     entry.line(&["MT0232", "no longer has the key of this carrier"]);
     passes(&stream);
     until_all_carriers_prove(&entry, "far");
+    until("the exit presents its newer key", || {
+        presented() == new_exit.exit.as_str()
+    });
     // The entry's key.
     reload(&exit, &exit_text(&[&old_entry.entry, &new_entry.entry]));
     passes(&stream);
@@ -105,5 +112,7 @@ fn an_entry_falls_back_to_its_older_key_over_each_protocol() {
         let _entry = entry.until_ready();
         exit.line(&["Carrier refused", "MT0233", &new.entry]);
         assert_bulk(&connect(forward), accept(&listener), MIB);
+        let presented = exit.status()["peers"][0]["presentedKey"].clone();
+        assert_eq!(presented, exit_key.exit.as_str(), "{way:?}");
     }
 }

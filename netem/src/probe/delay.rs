@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_narrow_link_takes_its_time_for_the_probe_too() {
         let path = Impairments {
-            rate: Some("288kbit".parse().unwrap()),
+            rate: Some("288k".parse().unwrap()),
             ..Impairments::delay(ms(50))
         };
         assert_eq!(expected(&path), ms(51));

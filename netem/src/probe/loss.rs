@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(count("50%", None), 500);
         assert_eq!(count("0.1%", None), 10_000);
         // 36 bytes take 2.88 ms, so the probe sends one packet every 5.76 ms.
-        assert_eq!(count("1%", Some("100kbit")), 347);
+        assert_eq!(count("1%", Some("100k")), 347);
     }
 
     #[test]

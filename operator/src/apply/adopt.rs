@@ -15,7 +15,7 @@ use tracing::info;
 
 use super::{ApplyError, Child, Children, api_error, is_owned, replicas, to_value};
 use crate::caches::{Cached, Cluster};
-use crate::labels::{self, COMPONENT, INSTANCE, MANAGER};
+use crate::labels::{self, COMPONENT, MANAGER};
 
 /// An object that has the name of a child and another owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Obstacle {
         // The first place belongs to the controller.
         references.sort_by_key(|reference| reference.controller != Some(true));
         let owner = references.first().map_or_else(
-            || "no MuxTunnel or MuxBenchmark".to_owned(),
+            || "no object of muxtunnel.dev".to_owned(),
             |reference| format!("{} {} ({})", reference.kind, reference.name, reference.uid),
         );
         Self {
@@ -181,7 +181,7 @@ fn has_no_owner(object: &ObjectMeta, labels: &Labels) -> bool {
     let is_same = |key: &str| own.get(key).is_some() && own.get(key) == labels.get(key);
     references.unwrap_or_default().is_empty()
         && object.deletion_timestamp.is_none()
-        && labels::is_child(own)
-        && is_same(INSTANCE)
+        && labels::owner(own).is_some()
+        && labels::owner(own) == labels::owner(labels)
         && is_same(COMPONENT)
 }

@@ -91,7 +91,6 @@ async fn all_obstacles(
 fn children<'a>(benchmark: &'a ValidatedBenchmark, components: &'a [&'a str]) -> Children<'a> {
     Children {
         namespace: &benchmark.namespace,
-        instance: &benchmark.name,
         components,
         owner: &benchmark.owner,
         generation: None,

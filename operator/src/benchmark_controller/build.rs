@@ -10,9 +10,11 @@ pub mod agents;
 pub mod metadata;
 pub mod results;
 pub mod runner;
+pub mod template;
 pub mod tunnel;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{PodSpec, Service};
@@ -24,8 +26,9 @@ use super::names::{self, Agent, End};
 use super::validate::{Environment, ValidatedBenchmark};
 use crate::settings::Settings;
 use crate::tunnel_controller;
-use crate::tunnel_controller::dereference::Dereferenced;
+use crate::tunnel_controller::dereference::{Credentials, Dereferenced};
 use crate::tunnel_controller::hindrance::Hindrance;
+use crate::tunnel_controller::object::Object;
 use crate::tunnel_controller::references::ServiceName;
 
 /// All objects of one environment; empty if there is no environment.
@@ -88,7 +91,7 @@ pub fn environment(
     let mut gateways = BTreeMap::new();
     for protocol in &benchmark.protocols {
         let tunnel = tunnel::tunnel(benchmark, environment, *protocol);
-        gateways = self::gateways(settings, environment, &tunnel, &service)?;
+        gateways = self::gateways(settings, (benchmark, environment), &tunnel, &service)?;
         tunnels.push(tunnel);
     }
     let measured = |agent: &&Agent| benchmark.measures(agent.path);
@@ -99,13 +102,7 @@ pub fn environment(
             environment: names::environment(environment.key.index),
             end,
         })?;
-        agents.push(agents::deployment(
-            settings,
-            benchmark,
-            environment,
-            *agent,
-            gateway,
-        ));
+        agents.push(agents::deployment(benchmark, environment, *agent, gateway));
     }
     let mut services = vec![service.clone()];
     if !benchmark.measures(Path::Tunnel) {
@@ -114,7 +111,7 @@ pub fn environment(
     }
     if let Some(protocol) = benchmark.network_protocol() {
         let network = tunnel::network(benchmark, environment, protocol);
-        self::gateways(settings, environment, &network, &service)?;
+        self::gateways(settings, (benchmark, environment), &network, &service)?;
         tunnels.push(network);
     }
     Ok(EnvironmentObjects {
@@ -128,7 +125,7 @@ pub fn environment(
 /// is derived from these pods, so it has the same sysctls and delay.
 fn gateways(
     settings: &Settings,
-    environment: &Environment,
+    (benchmark, environment): (&ValidatedBenchmark, &Environment),
     tunnel: &MuxTunnel,
     target: &Service,
 ) -> Result<BTreeMap<String, PodSpec>, BuildError> {
@@ -146,9 +143,16 @@ fn gateways(
     };
     let named = Dereferenced {
         services: [(target_name, target.clone())].into(),
+        // The tunnel's controller creates the keys. No pod of the direct pair has them.
+        credentials: Credentials {
+            pair: Some(String::new()),
+            ..Credentials::default()
+        },
         ..Dereferenced::default()
     };
-    let valid = match tunnel_controller::validate::validate(&tunnel, &named, settings) {
+    let tunnel = Object::from(Arc::new(tunnel));
+    let class = benchmark.class.clone();
+    let valid = match tunnel_controller::validate::validate(&tunnel, &named, class) {
         Ok(valid) => valid,
         Err(Hindrance::Failed(error)) => return Err(failed(error)),
         Err(hindrance) => {

@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 
-use super::names::{self, ENVIRONMENT_COMPONENTS, RUNNER};
+use super::names::{self, ENVIRONMENT_COMPONENTS, KIND, RUNNER};
 use super::validate::ValidatedBenchmark;
 use crate::apply::is_owned;
 use crate::caches::{Caches, NotKnown};
@@ -50,7 +50,7 @@ pub fn dereference(caches: &Caches, benchmark: &ValidatedBenchmark) -> Result<Se
         job: job
             .filter(|job| is_owned(job.as_ref(), &benchmark.owner))
             .map(Arc::unwrap_or_clone),
-        pods: pods(caches, namespace, name, &components)?,
+        pods: pods(caches, namespace, (KIND, name), &components)?,
         results: results
             .filter(|results| is_owned(results.as_ref(), &benchmark.owner))
             .map(Arc::unwrap_or_clone),
@@ -75,16 +75,16 @@ pub async fn why_no_pod(reader: &Reader, seen: &Seen) -> String {
     })
 }
 
-/// Pods of `instance` that have one of `components`.
+/// Pods of `owner`, its kind and name, that have one of `components`.
 ///
 /// # Errors
 /// [`NotKnown`] if the pods are not known yet.
 pub fn pods(
     caches: &Caches,
     namespace: &str,
-    instance: &str,
+    owner: (&str, &str),
     components: &[&str],
 ) -> Result<Vec<Pod>, NotKnown> {
-    let pods = caches.pods.children(namespace, instance, components)?;
+    let pods = caches.pods.children(namespace, owner, components)?;
     Ok(pods.into_iter().map(Arc::unwrap_or_clone).collect())
 }

@@ -7,6 +7,8 @@ use muxtunnel_bench_api::Path;
 
 use crate::labels;
 
+/// Kind of the benchmark, in the labels of its objects.
+pub const KIND: &str = "MuxBenchmark";
 /// Label with the environment that an object belongs to, `e1`, `e2`, ...
 pub const ENVIRONMENT: &str = "muxtunnel.dev/environment";
 /// Component of the runner's Job and pod, and of all objects that exist as long as the benchmark.
@@ -162,7 +164,15 @@ pub fn environment_labels(
     component: &str,
     index: usize,
 ) -> BTreeMap<String, String> {
-    let mut labels = labels::child(benchmark, component);
+    let mut labels = labels::child(KIND, benchmark, component);
+    labels.insert(ENVIRONMENT.to_owned(), environment(index));
+    labels
+}
+
+/// The labels that select the pods of one agent of the environment `index`.
+#[must_use]
+pub fn agent_selector(benchmark: &str, component: &str, index: usize) -> BTreeMap<String, String> {
+    let mut labels = labels::selector(KIND, benchmark, component);
     labels.insert(ENVIRONMENT.to_owned(), environment(index));
     labels
 }

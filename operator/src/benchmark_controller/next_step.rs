@@ -4,7 +4,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use muxtunnel_bench_api::result::{Record, Summary};
-use muxtunnel_crds::{MuxBenchmarkStatus, benchmark_condition};
+use muxtunnel_crds::{MuxBenchmarkStatus, condition};
 
 use super::readiness::why_not_ready;
 use crate::conditions::is_true;
@@ -34,8 +34,7 @@ pub fn is_over(status: Option<&MuxBenchmarkStatus>) -> bool {
     let conditions = status
         .map(|status| status.conditions.as_slice())
         .unwrap_or_default();
-    is_true(conditions, benchmark_condition::COMPLETE)
-        || is_true(conditions, benchmark_condition::FAILED)
+    is_true(conditions, condition::COMPLETE) || is_true(conditions, condition::FAILED)
 }
 
 /// Decides the next step. `pod`: the runner's pod.
@@ -46,7 +45,7 @@ pub fn next_step(
     pod: Option<&Pod>,
 ) -> Step {
     let Some(job) = job else {
-        let recorded = status.is_some_and(|status| status.job.is_some());
+        let recorded = status.is_some_and(|status| status.job_name.is_some());
         return if recorded { Step::Gone } else { Step::Start };
     };
     if has_ended(job) || pod.is_some_and(is_terminated) {

@@ -11,14 +11,15 @@ use muxtunnel_bench_api::result::Status;
 use muxtunnel_bench_api::runner::{Environment as Addresses, Pair, Tunnel, Unavailable};
 use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, IPERF_PORT, Path, Route};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use muxtunnel_crds::{Feature, MuxTunnel, condition};
 use muxtunnel_gateway_config::ADMIN_PORT;
 
 use super::names::{self, Agent, ENVIRONMENT, End, environment};
 use super::validate::{Environment, ValidatedBenchmark};
-use crate::labels::{COMPONENT, INSTANCE};
+use crate::labels::{COMPONENT, OWNER_NAME};
 use crate::pods::{self, is_ready, replica_failure};
-use crate::settings::Settings;
+use crate::tunnel_controller::end::End as GatewayEnd;
+use crate::tunnel_controller::object::Kind;
 
 /// Name of the container for WAN emulation.
 pub const WAN_CONTAINER: &str = "wan";
@@ -66,11 +67,16 @@ pub enum Readiness {
 /// Before the objects of an environment exist, decides whether the environment can never become
 /// ready.
 #[must_use]
-pub fn refusal_beforehand(settings: &Settings, environment: &Environment) -> Option<Unavailable> {
-    (environment.key.one_way_delay_ms > 0 && !settings.wan_emulation).then(|| Unavailable {
+pub fn refusal_beforehand(
+    benchmark: &ValidatedBenchmark,
+    environment: &Environment,
+) -> Option<Unavailable> {
+    let has_delay = environment.key.one_way_delay_ms > 0;
+    let reason = benchmark.class.refusal(Feature::WanEmulation, "a delay");
+    Some(Unavailable {
         status: Status::Refused,
-        code: Code::WanDisabled.to_string(),
-        reason: Code::WanDisabled.cause().to_owned(),
+        code: Code::ClassNotPermitted.to_string(),
+        reason: reason.filter(|_| has_delay)?,
     })
 }
 
@@ -116,7 +122,7 @@ fn addresses(
                 ready_tunnel(&name, &seen.tunnels)?;
                 let agents = Agents {
                     path: Path::Network,
-                    label: (INSTANCE, name.clone()),
+                    label: (OWNER_NAME, name.clone()),
                     pods: &seen.gateways,
                     deployments: &[],
                 };
@@ -134,7 +140,7 @@ fn addresses(
 
 /// The status URLs of the ready gateways of `tunnel`.
 fn status_urls(tunnel: &str, gateways: &[Pod]) -> Vec<String> {
-    let mine = |pod: &&Pod| pod.labels().get(INSTANCE).map(String::as_str) == Some(tunnel);
+    let mine = |pod: &&Pod| pod.labels().get(OWNER_NAME).map(String::as_str) == Some(tunnel);
     let ready = gateways.iter().filter(mine).filter(|pod| is_ready(pod));
     ready
         .filter_map(pods::host)
@@ -197,12 +203,12 @@ fn ready_tunnel<'a>(name: &str, tunnels: &'a [MuxTunnel]) -> Result<&'a MuxTunne
             condition.type_ == type_ && condition.observed_generation == tunnel.metadata.generation
         })
     };
-    if let Some(wan) = current(tunnel_condition::WAN_EMULATED)
+    if let Some(wan) = current(condition::WAN_EMULATED)
         && let Some(verdict) = judge_wan(name, wan)
     {
         return Err(verdict);
     }
-    match current(tunnel_condition::READY) {
+    match current(condition::READY) {
         Some(ready) if ready.status == "True" => Ok(tunnel),
         Some(ready) => {
             let reason = format!("MuxTunnel {name}: {}", ready.message);
@@ -217,12 +223,12 @@ fn ready_tunnel<'a>(name: &str, tunnels: &'a [MuxTunnel]) -> Result<&'a MuxTunne
 
 /// The host name for connections to the forwards.
 fn entry_host(tunnel: &MuxTunnel) -> Result<String, NotReady> {
+    let name = tunnel.name_any();
+    let service = Kind::Tunnel.child(GatewayEnd::Entry, &name);
     let status = tunnel.status.as_ref();
-    let address = status
-        .and_then(|status| status.entry.as_ref())
-        .and_then(|e| e.address.clone());
-    address.ok_or_else(|| {
-        let name = tunnel.name_any();
+    let mut services = status.into_iter().flat_map(|status| &status.services);
+    let found = services.find(|found| found.name == service);
+    found.and_then(|found| found.host.clone()).ok_or_else(|| {
         let reason = format!("MuxTunnel {name} has no address of its entry yet");
         pending(Code::BenchmarkEnvironmentFailed, &reason)
     })
@@ -236,7 +242,7 @@ fn judge_wan(tunnel: &str, wan: &Condition) -> Option<NotReady> {
         code: code.to_string(),
         reason: format!("MuxTunnel {tunnel}: {}", wan.message),
     };
-    let code = [Code::WanDisabled, Code::WanUnsupported, Code::WanDelayOff]
+    let code = [Code::WanUnsupported, Code::WanDelayOff]
         .into_iter()
         .find(|code| wan.status != "True" && wan.reason == code.reason())?;
     Some(match code {

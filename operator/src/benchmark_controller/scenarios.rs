@@ -11,30 +11,33 @@ use muxbench::runner::board::Board;
 use muxtunnel_bench_api::Path;
 use muxtunnel_bench_api::result::{Cell, Record, Spread, Status, Summary};
 use muxtunnel_bench_api::runner::{Offer, Phase};
-use muxtunnel_crds::{MuxBenchmark, MuxBenchmarkStatus};
+use muxtunnel_crds::{BenchmarkEnvironment, MuxBenchmark, MuxBenchmarkStatus, Profile};
 use serde_json::{Value, json};
 
+use super::names::KIND;
 use super::operator_key::OperatorKey;
 use super::test_support::{FakeRunner, noon};
 use super::{Context, reconcile};
 use crate::apply::Settled;
 use crate::backoff::Backoffs;
 use crate::caches::Cluster;
+use crate::classes::tests::known;
 use crate::clock::Clock;
 use crate::events::Events;
-use crate::settings::Settings;
 use crate::testing::FakeApi;
-use crate::testing::benchmark::{NAME, NAMESPACE, benchmark, settings};
+use crate::testing::benchmark::{NAME, NAMESPACE, benchmark, class, settings};
+use crate::testing::health::health;
+use crate::testing::tunnel::class_json;
 use crate::testing::watching::Watches;
 use crate::undecoded;
 
 const SPEC: &str = "
-tunnel: {carrier: {security: {mode: None}}}
+tunnel: {security: {mode: None}}
 connections: [1]
-delays: [50ms]
-tunings: [None, Wan]
-duration: 5s
-warmUp: 2s
+delayMilliseconds: [50]
+profiles: [None, WAN]
+durationSeconds: 5
+warmUpSeconds: 2
 ";
 
 /// A benchmark of a newer version has not failed: that version can continue it.
@@ -53,12 +56,12 @@ async fn a_benchmark_that_cannot_be_decoded_says_so_and_continues_later() {
     for writes in [1, 0] {
         world.reconcile().await;
         assert_eq!(world.cluster.take_writes().len(), writes);
-        let said = world.verdict("Progressing").unwrap();
+        let said = world.verdict("Ready").unwrap();
         assert!(
             said.contains("MT0430") && said.contains("spec.tool: "),
             "{said}"
         );
-        assert_eq!(world.status().job.as_deref(), Some("probe"));
+        assert_eq!(world.status().job_name.as_deref(), Some("probe"));
         assert_eq!(world.status().completion_time, None);
     }
     let mut again = world.cluster.get(&path).unwrap();
@@ -82,7 +85,8 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
             "PATCH muxbenchmarks/probe/status"
         ]
     );
-    assert_eq!(world.status().job.as_deref(), Some("probe"));
+    assert_eq!(world.status().job_name.as_deref(), Some("probe"));
+    assert_eq!(world.health(), "Progressing");
 
     world.start_runner();
     world.reconcile().await;
@@ -120,7 +124,11 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
             "http://10.0.1.6:64001/status"
         ]
     );
-    assert_eq!(world.status().environment.as_deref(), Some("50ms None"));
+    let environment = BenchmarkEnvironment {
+        delay_milliseconds: 50,
+        profile: Profile::None,
+    };
+    assert_eq!(world.status().environment, Some(environment));
 
     // During the measurement the operator writes nothing.
     world.cluster.take_writes();
@@ -132,7 +140,8 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     assert_eq!(world.names("muxtunnels"), ["probe-e2-native"]);
     assert_eq!(world.names("services"), ["probe-e2-tunnel-server"]);
     assert_eq!(world.names("deployments").len(), 4);
-    assert_eq!(world.status().progress.as_deref(), Some("2/4"));
+    let cells = world.status().cells.unwrap();
+    assert_eq!((cells.ok, cells.total), (2, 4));
     assert_eq!(world.saved().len(), 2);
 
     world.bring_up(2);
@@ -149,6 +158,10 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
         world.verdict("Complete"),
         Some("True MT0502 4 of 4 cells measured, 0 failed, 0 refused".into())
     );
+    assert!(world.verdict("Ready").unwrap().starts_with("True MT0502"));
+    assert_eq!(world.verdict("Reconciling"), None);
+    assert_eq!(world.health(), "Healthy");
+    assert_eq!(world.status().best_ratio_percent, Some(100));
     assert!(world.status().completion_time.is_some());
 }
 
@@ -174,7 +187,7 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
     assert_eq!(world.cluster.take_writes(), changes);
     assert!(
         world
-            .verdict("Progressing")
+            .verdict("Reconciling")
             .unwrap()
             .contains("the runner does not know this operator's token yet")
     );
@@ -302,7 +315,7 @@ async fn a_pod_that_cannot_be_created_is_the_reason_why_the_benchmark_waits() {
     let world = World::new(SPEC);
     world.reconcile().await;
     world.reconcile().await;
-    let said = || world.verdict("Progressing").unwrap();
+    let said = || world.verdict("Reconciling").unwrap();
     assert!(said().contains("the Job has no pod yet"), "{}", said());
     let note =
         "Error creating: pods \"probe-x\" is forbidden: minimum cpu usage per Container is 50m";
@@ -329,7 +342,7 @@ async fn a_pod_that_cannot_be_created_is_the_reason_why_the_benchmark_waits() {
 
 #[tokio::test]
 async fn an_environment_is_offered_when_the_tunnels_of_all_protocols_are_ready() {
-    let world = World::new(&format!("{SPEC}protocols: [Jmux, Native]\n"));
+    let world = World::new(&format!("{SPEC}protocols: [JMUX, Native]\n"));
     world.reconcile().await;
     world.start_runner();
     world.reconcile().await;
@@ -341,7 +354,7 @@ async fn an_environment_is_offered_when_the_tunnels_of_all_protocols_are_ready()
     world.bring_tunnel_up(1, "jmux", 5);
     world.reconcile().await;
     assert_eq!(world.phases(), [Phase::Waiting, Phase::Waiting]);
-    let waits = world.verdict("Progressing").unwrap();
+    let waits = world.verdict("Reconciling").unwrap();
     assert!(waits.contains("MuxTunnel probe-e1-native"), "{waits}");
 
     world.bring_tunnel_up(1, "native", 7);
@@ -361,7 +374,7 @@ async fn an_environment_is_offered_when_the_tunnels_of_all_protocols_are_ready()
         tunnels.collect::<Vec<_>>(),
         [
             (
-                "Jmux",
+                "JMUX",
                 "probe-e1-jmux-entry.site.svc",
                 "http://10.0.1.5:64001/status"
             ),
@@ -376,14 +389,14 @@ async fn an_environment_is_offered_when_the_tunnels_of_all_protocols_are_ready()
 
 #[tokio::test]
 async fn a_delay_that_cannot_be_made_is_refused_at_once() {
-    let spec = SPEC.replace("tunings: [None, Wan]", "tunings: [None]\npaths: [Tunnel]");
+    let spec = SPEC.replace("profiles: [None, WAN]", "profiles: [None]\npaths: [Tunnel]");
     let world = World::new(&spec);
     world.reconcile().await;
     world.start_runner();
     world.reconcile().await;
     world.tunnel_condition(
         "probe-e1-native",
-        "WanEmulated",
+        "WANEmulated",
         "False",
         "WanUnsupported",
         "MT0404 no sch_netem, no NFQUEUE",
@@ -400,17 +413,55 @@ async fn a_delay_that_cannot_be_made_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_delay_in_an_installation_without_emulation_makes_no_environment() {
+async fn a_delay_that_the_class_does_not_permit_makes_no_environment() {
     let mut world = World::new(SPEC);
-    world.settings.wan_emulation = false;
+    world.class["spec"]["permitted"]["features"] = json!(["Network"]);
     world.reconcile().await;
     world.start_runner();
     world.reconcile().await;
     let Some(Offer::Unavailable(why)) = world.board().offer_of(0).cloned() else {
         panic!("nothing was offered");
     };
-    assert_eq!((why.status, why.code.as_str()), (Status::Refused, "MT0402"));
+    assert_eq!((why.status, why.code.as_str()), (Status::Refused, "MT0372"));
     assert_eq!(world.names("muxtunnels"), [""; 0]);
+}
+
+/// The class of a benchmark can come later, so the benchmark has not failed.
+#[tokio::test]
+async fn a_benchmark_waits_for_its_class_and_belongs_to_the_operator_of_it() {
+    let mut world = World::new(&format!("className: canary{SPEC}"));
+    world.reconcile().await;
+    assert_eq!(
+        world.cluster.take_writes(),
+        ["PATCH muxbenchmarks/probe/status"]
+    );
+    let said = world.verdict("Ready").unwrap();
+    assert!(
+        said.starts_with("False MT0370 no MuxClass canary exists"),
+        "{said}"
+    );
+    assert_eq!(world.status().completion_time, None);
+    world.class["metadata"]["name"] = json!("canary");
+    world.class["spec"]["controllerName"] = json!("example.com/operator");
+    world.reconcile().await;
+    assert_eq!(world.cluster.take_writes(), [""; 0]);
+    world.class = class_json();
+    world.class["metadata"]["name"] = json!("canary");
+    world.class["spec"]["images"] = json!({"bench": "own/bench:1"});
+    world.class["spec"]["imagePullSecrets"] = json!([{"name": "registry"}]);
+    world.class["spec"]["template"] = json!({"spec": {"nodeSelector": {"pool": "mux"}}});
+    world.reconcile().await;
+    world.start_runner();
+    world.reconcile().await;
+    let pod = |path: &str| world.cluster.get(path).unwrap()["spec"]["template"]["spec"].clone();
+    for path in ["jobs/probe", "deployments/probe-e1-tunnel-client"] {
+        let pod = pod(path);
+        assert_eq!(pod["containers"][0]["image"], "own/bench:1", "{path}");
+        assert_eq!(pod["imagePullSecrets"], json!([{"name": "registry"}]));
+        assert_eq!(pod["nodeSelector"], json!({"pool": "mux"}), "{path}");
+    }
+    let tunnel = world.cluster.get("muxtunnels/probe-e1-native").unwrap();
+    assert_eq!(tunnel["spec"]["className"], "canary");
 }
 
 #[tokio::test]
@@ -431,12 +482,15 @@ async fn a_job_of_that_name_that_is_not_ours_is_not_touched() {
 
 #[tokio::test]
 async fn a_spec_that_cannot_be_run_is_refused_for_good() {
-    let world = World::new(&SPEC.replace("duration: 5s", "duration: 5500ms"));
+    let world = World::new(&SPEC.replace("durationSeconds: 5", "durationSeconds: 2"));
     world.reconcile().await;
     assert_eq!(
         world.verdict("Failed"),
-        Some("True MT0104 duration 5s500ms is not a whole number of seconds".into())
+        Some("True MT0104 warmUpSeconds 2 must be less than durationSeconds 2, which includes the warm-up".into())
     );
+    assert!(world.verdict("Ready").unwrap().starts_with("False MT0104"));
+    assert!(world.verdict("Stalled").unwrap().starts_with("True MT0104"));
+    assert_eq!(world.health(), "Degraded");
     assert_eq!(world.names("jobs"), [""; 0]);
     assert_eq!(world.reconcile().await, Action::await_change());
 }
@@ -445,7 +499,7 @@ async fn a_spec_that_cannot_be_run_is_refused_for_good() {
 struct World {
     cluster: FakeApi,
     runner: FakeRunner,
-    settings: Settings,
+    class: Value,
     key: [u8; 32],
     now: fn() -> Timestamp,
 }
@@ -458,7 +512,7 @@ impl World {
             &format!("muxbenchmarks/{NAME}"),
             serde_json::to_value(&benchmark).unwrap(),
         );
-        let matrix = super::validate::validate(&benchmark);
+        let matrix = super::validate::validate(&benchmark, Ok(class()));
         let runner = match matrix {
             Ok(_) => FakeRunner::new(&benchmark),
             Err(_) => FakeRunner::new(&crate::testing::benchmark::benchmark(SPEC)),
@@ -466,7 +520,7 @@ impl World {
         Self {
             cluster,
             runner,
-            settings: settings(),
+            class: class_json(),
             key: [1; 32],
             now: noon,
         }
@@ -490,7 +544,8 @@ impl World {
                 caches: watches.caches(),
                 settled: Settled::default(),
             },
-            settings: Arc::new(self.settings.clone()),
+            classes: known([self.class.clone()]).classes,
+            settings: Arc::new(settings()),
             runner: self.runner.clone(),
             key: OperatorKey::from(self.key),
             backoffs: Backoffs::default(),
@@ -523,6 +578,12 @@ impl World {
     fn status(&self) -> MuxBenchmarkStatus {
         let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
         serde_json::from_value(object["status"].clone()).unwrap()
+    }
+
+    /// The health that Argo CD shows.
+    fn health(&self) -> String {
+        let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
+        health(&object).0
     }
 
     /// The status and the message of a condition, such as `True MT0502 ...`.
@@ -558,7 +619,7 @@ impl World {
     }
 
     fn start_runner(&self) {
-        self.pod("probe-x", NAME, "runner", None, "10.0.0.9");
+        self.pod("probe-x", (KIND, NAME), "runner", None, "10.0.0.9");
         self.runner.mount(&self.cluster);
     }
 
@@ -579,7 +640,7 @@ impl World {
         for (index, component) in agents.iter().enumerate() {
             let ip = format!("10.0.{number}.{}", index + 1);
             let name = format!("probe-{environment}-{component}-x");
-            self.pod(&name, NAME, component, Some(&environment), &ip);
+            self.pod(&name, (KIND, NAME), component, Some(&environment), &ip);
         }
     }
 
@@ -591,7 +652,7 @@ impl World {
             let ip = format!("10.0.{number}.{}", index + address);
             self.pod(
                 &format!("{tunnel}-{component}-x"),
-                &tunnel,
+                ("MuxTunnel", &tunnel),
                 component,
                 None,
                 &ip,
@@ -618,24 +679,25 @@ impl World {
             "type": type_, "status": status, "reason": reason, "message": message,
             "observedGeneration": 1, "lastTransitionTime": "2030-01-01T12:00:00Z",
         });
-        let entry = json!({"replicas": 1, "readyReplicas": 1, "address": format!("{tunnel}-entry.site.svc")});
+        let name = format!("{tunnel}-entry");
+        let service = json!({"name": name, "host": format!("{name}.site.svc"), "ports": []});
         self.set_status(
             "muxtunnels",
             tunnel,
-            json!({"conditions": [condition], "entry": entry}),
+            json!({"conditions": [condition], "services": [service]}),
         );
     }
 
     fn pod(
         &self,
         name: &str,
-        instance: &str,
+        (kind, owner): (&str, &str),
         component: &str,
         environment: Option<&str>,
         ip: &str,
     ) {
         let mut labels: Value =
-            serde_json::to_value(crate::labels::child(instance, component)).unwrap();
+            serde_json::to_value(crate::labels::child(kind, owner, component)).unwrap();
         if let Some(environment) = environment {
             labels["muxtunnel.dev/environment"] = json!(environment);
         }
@@ -664,7 +726,7 @@ impl World {
 
 fn cell(path: Path) -> Cell {
     serde_json::from_value(json!({
-        "path": path, "one_way_delay_ms": 50, "tuning": "None", "connections": 1, "rounds": 3,
+        "path": path, "one_way_delay_ms": 50, "profile": "None", "connections": 1, "rounds": 3,
         "duration_s": 5, "warm_up_s": 2, "status": "ok", "ratio_to_direct": 1.0,
         "mbit_s": Spread { median: 221.0, min: 219.0, max: 223.0 },
     }))

@@ -9,6 +9,7 @@ use muxtunnel_crds::MuxBenchmark;
 
 use super::runner_client::{RunnerApi, RunnerError};
 use crate::testing::FakeApi;
+use crate::testing::benchmark::class;
 
 /// The time of all tests.
 pub(super) const NOON: &str = "2030-01-01T12:00:00Z";
@@ -23,7 +24,9 @@ pub(super) struct FakeRunner {
 
 impl FakeRunner {
     pub(super) fn new(benchmark: &MuxBenchmark) -> Self {
-        let matrix = super::validate::validate(benchmark).unwrap().matrix;
+        let matrix = super::validate::validate(benchmark, Ok(class()))
+            .unwrap()
+            .matrix;
         Self {
             board: Arc::new(Mutex::new(Board::new(matrix))),
             mounted_hash: Arc::default(),

@@ -4,18 +4,19 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::core::DeserializeGuard;
-use kube::{Api, Resource, ResourceExt};
-use muxtunnel_bench_api::result::Summary;
+use kube::{Api, ResourceExt};
+use muxtunnel_bench_api::result::{Extreme, Summary};
+use muxtunnel_bench_api::runner::State;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    BenchmarkCells, BenchmarkSummary, MuxBenchmark, MuxBenchmarkStatus, benchmark_condition,
+    BenchmarkCells, BenchmarkEnvironment, MuxBenchmark, MuxBenchmarkStatus, condition,
 };
-use serde_json::json;
 
 use super::names;
 use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
+use crate::status_patch::status_patch;
 
 /// The result of one reconciliation of a benchmark.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,19 +25,17 @@ pub enum Outcome {
     Running {
         /// A description of the current step, or of the missing part.
         detail: String,
-        /// Delay and tuning of the current environment, such as `50ms Wan`. `None` if there is no
-        /// current environment.
-        environment: Option<String>,
-        /// The numbers of ended cells and of all cells, such as `7/24`. `None` if the runner has
-        /// not reported them yet.
-        progress: Option<String>,
+        /// The current environment, if there is one.
+        environment: Option<BenchmarkEnvironment>,
+        /// The numbers of cells by outcome. `None` if the runner has not reported them yet.
+        cells: Option<BenchmarkCells>,
     },
     /// The runner has reported its results.
     Ended(Summary),
     /// The benchmark ended before all cells were measured.
     Failed(Code, String),
-    /// This version of the operator cannot decode the object. The text is the decoder's error.
-    Undecoded(String),
+    /// The benchmark waits for another version of the operator, or for a class. It has not ended.
+    Blocked(Code, String),
 }
 
 /// The status could not be written.
@@ -48,53 +47,51 @@ pub struct UpdateStatusError(#[from] kube::Error);
 #[must_use]
 pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBenchmarkStatus {
     let old = benchmark.status.clone().unwrap_or_default();
-    if let Outcome::Undecoded(reason) = outcome {
-        return undecoded(old, reason, benchmark.metadata.generation, now);
+    if let Outcome::Blocked(code, detail) = outcome {
+        return blocked(old, (*code, detail), benchmark.metadata.generation, now);
     }
     let name = benchmark.name_any();
     let generation = benchmark.metadata.generation;
     let verdicts = verdicts(outcome);
     let over = !matches!(outcome, Outcome::Running { .. });
     let started = !matches!(outcome, Outcome::Failed(Code::InvalidSpec, _));
-    let (environment, progress) = match outcome {
+    let (environment, cells) = match outcome {
         Outcome::Running {
-            environment,
-            progress,
-            ..
-        } => (environment.clone(), progress.clone().or(old.progress)),
-        Outcome::Ended(summary) => {
-            let done = summary.ok + summary.failed + summary.refused;
-            (None, Some(format!("{done}/{}", summary.cells)))
-        }
-        Outcome::Failed(..) | Outcome::Undecoded(_) => (None, old.progress),
+            environment, cells, ..
+        } => (*environment, *cells),
+        Outcome::Ended(summary) => (None, Some(cells_of(summary))),
+        Outcome::Failed(..) | Outcome::Blocked(..) => (None, None),
+    };
+    let (best, worst) = match outcome {
+        Outcome::Ended(summary) => (percent(&summary.best), percent(&summary.worst)),
+        _ => (old.best_ratio_percent, old.worst_ratio_percent),
     };
     MuxBenchmarkStatus {
         observed_generation: generation,
         conditions: conditions(&verdicts, &old.conditions, generation, now),
         start_time: old.start_time.or_else(|| started.then(|| now.clone())),
         completion_time: old.completion_time.or_else(|| over.then(|| now.clone())),
-        job: started.then(|| names::job(&name)),
-        results_config_map: started.then(|| names::results(&name)),
+        job_name: started.then(|| names::job(&name)),
+        results_config_map_name: started.then(|| names::results(&name)),
         environment,
-        progress,
-        summary: match outcome {
-            Outcome::Ended(summary) => Some(summary_of(summary)),
-            _ => old.summary,
-        },
+        cells: cells.or(old.cells),
+        best_ratio_percent: best,
+        worst_ratio_percent: worst,
     }
 }
 
-/// The old status with the condition Progressing. The benchmark has not ended: another version of
-/// the operator can continue it.
-fn undecoded(
+/// The old status with the condition Ready. The benchmark has not ended, and can continue.
+fn blocked(
     old: MuxBenchmarkStatus,
-    reason: &str,
+    (code, detail): (Code, &str),
     generation: Option<i64>,
     now: &Time,
 ) -> MuxBenchmarkStatus {
-    let detail = format!("the object cannot be decoded: {reason}");
-    let verdict = Verdict::no(benchmark_condition::PROGRESSING, Code::UnknownValue, detail);
-    let new = conditions(&[verdict], &old.conditions, generation, now);
+    let verdicts = [
+        Verdict::no(condition::READY, code, detail),
+        stalled(code, detail.to_owned()),
+    ];
+    let new = conditions(&verdicts, &old.conditions, generation, now);
     MuxBenchmarkStatus {
         observed_generation: generation,
         conditions: new,
@@ -102,37 +99,42 @@ fn undecoded(
     }
 }
 
-/// While the benchmark runs, only Progressing is True. Afterwards Progressing is False, and
-/// Complete or Failed is True.
+/// While the benchmark runs, Reconciling is True. Afterwards Complete is True, and with it Ready, or
+/// Failed is True, and with it Stalled.
 fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
-    use benchmark_condition::{COMPLETE, FAILED, PROGRESSING};
-    let ended = |code: Code, detail: String| {
-        let type_ = if code == Code::BenchmarkComplete {
-            COMPLETE
-        } else {
-            FAILED
-        };
-        let verdict = Verdict {
-            detail: detail.clone(),
-            ..Verdict::yes(type_, code)
-        };
-        vec![Verdict::no(PROGRESSING, code, detail), verdict]
+    let holds = |type_, code, detail: &str| Verdict::yes(type_, code).with(detail.to_owned());
+    let ended = |code: Code, detail: &str| {
+        if code == Code::BenchmarkComplete {
+            return vec![
+                holds(condition::COMPLETE, code, detail),
+                holds(condition::READY, code, detail),
+            ];
+        }
+        vec![
+            holds(condition::FAILED, code, detail),
+            Verdict::no(condition::READY, code, detail),
+            stalled(code, detail.to_owned()),
+        ]
     };
     match outcome {
         Outcome::Running { detail, .. } => {
-            let verdict = Verdict::yes(PROGRESSING, Code::BenchmarkRunning);
-            vec![Verdict {
-                detail: detail.clone(),
-                ..verdict
-            }]
+            let code = Code::BenchmarkRunning;
+            vec![
+                Verdict::no(condition::READY, code, detail.clone()),
+                holds(condition::RECONCILING, code, detail),
+            ]
         }
         Outcome::Ended(summary) => {
             let (code, detail) = judge(summary);
-            ended(code, detail)
+            ended(code, &detail)
         }
-        Outcome::Failed(code, detail) => ended(*code, detail.clone()),
-        Outcome::Undecoded(_) => Vec::new(),
+        Outcome::Failed(code, detail) => ended(*code, detail),
+        Outcome::Blocked(..) => Vec::new(),
     }
+}
+
+fn stalled(code: Code, detail: String) -> Verdict {
+    Verdict::yes(condition::STALLED, code).with(detail)
 }
 
 fn judge(summary: &Summary) -> (Code, String) {
@@ -160,18 +162,33 @@ fn judge(summary: &Summary) -> (Code, String) {
     )
 }
 
-fn summary_of(summary: &Summary) -> BenchmarkSummary {
-    let count = |cells: usize| i32::try_from(cells).unwrap_or(i32::MAX);
-    BenchmarkSummary {
-        cells: BenchmarkCells {
-            total: count(summary.cells),
-            ok: count(summary.ok),
-            failed: count(summary.failed),
-            refused: count(summary.refused),
-        },
-        best_ratio: summary.best.as_ref().map(|cell| cell.ratio_to_direct),
-        worst_ratio: summary.worst.as_ref().map(|cell| cell.ratio_to_direct),
+fn cells_of(summary: &Summary) -> BenchmarkCells {
+    BenchmarkCells {
+        total: count(summary.cells),
+        ok: count(summary.ok),
+        failed: count(summary.failed),
+        refused: count(summary.refused),
     }
+}
+
+/// The numbers of the cells that have ended so far, and of all cells.
+#[must_use]
+pub fn cells_so_far(state: &State) -> BenchmarkCells {
+    let ended = Summary::of(&state.cells, 0);
+    BenchmarkCells {
+        total: count(state.cells_total),
+        ..cells_of(&ended)
+    }
+}
+
+fn count(cells: usize) -> i32 {
+    i32::try_from(cells).unwrap_or(i32::MAX)
+}
+
+/// The ratio of a cell to the direct path in whole percent.
+fn percent(cell: &Option<Extreme>) -> Option<i32> {
+    let ratio = cell.as_ref()?.ratio_to_direct;
+    Some((ratio * 100.0).round() as i32)
 }
 
 /// Writes and returns the status for `outcome`.
@@ -192,12 +209,7 @@ pub async fn update_status(
     // The answer contains the spec, which this version perhaps cannot decode.
     let api: Api<DeserializeGuard<MuxBenchmark>> =
         Api::namespaced(cluster.client.clone(), &namespace);
-    let patch = json!({
-        "apiVersion": MuxBenchmark::api_version(&()),
-        "kind": MuxBenchmark::kind(&()),
-        "metadata": { "name": benchmark.name_any() },
-        "status": status,
-    });
+    let patch = status_patch::<MuxBenchmark>(&status);
     let params = PatchParams::apply(MANAGER).force();
     let written = api
         .patch_status(&benchmark.name_any(), &params, &Patch::Apply(&patch))

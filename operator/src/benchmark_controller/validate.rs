@@ -1,20 +1,22 @@
 //! Turns a MuxBenchmark into a [`ValidatedBenchmark`], the only input of builders. Pure.
 //!
 //! Rejects specs that match the schema but cannot be run. The message names the field. The spec is
-//! immutable, so a rejection is final.
+//! immutable, so a rejection is final, unless the class is its cause.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use muxtunnel_bench_api::{
-    EnvironmentKey, Matrix, MatrixError, Path, QUIC_DATAGRAM_BYTES, UDP_RATE_KBIT_S, parse_rate,
+    EnvironmentKey, Matrix, MatrixError, Path, QUIC_DATAGRAM_BYTES, UDP_BITS_PER_SECOND,
 };
+use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    self as crds, BenchmarkCarrier, Gateway, MuxBenchmark, Profile, Protocol, Resources,
+    self as crds, BenchmarkCarrier, BenchmarkContainerName, Gateway, MuxBenchmark, Profile,
+    Protocol, Resources, SecurityMode, Template,
 };
 use muxtunnel_gateway_config::QUIC_MTU_DEFAULT;
 
 use crate::apply::owner_reference;
-use crate::protocol::configured;
+use crate::class::Class;
 
 // The datagrams of a benchmark over QUIC, with the headers of UDP (8 bytes) and IPv4 (20), have
 // exactly the default MTU of an interface over QUIC.
@@ -29,6 +31,10 @@ pub struct ValidatedBenchmark {
     pub namespace: String,
     /// The owner reference for the benchmark's children.
     pub owner: OwnerReference,
+    /// The class of the benchmark.
+    pub class: Class,
+    /// The `className` of the spec, which the tunnels also have.
+    pub class_name: Option<String>,
     /// The matrix to measure.
     pub matrix: Matrix,
     /// The environments, in the order of the matrix.
@@ -38,12 +44,14 @@ pub struct ValidatedBenchmark {
     pub protocols: Vec<Protocol>,
     /// The carrier settings of all tunnels, as far as their protocol supports them.
     pub carrier: BenchmarkCarrier,
+    /// The security of the carriers.
+    pub security: SecurityMode,
     /// Settings of the entry gateways.
     pub entry: Option<Gateway>,
     /// Settings of the exit gateways.
     pub exit: Option<Gateway>,
-    /// Resources of the runner's container and of the agents' containers.
-    pub resources: Option<Resources>,
+    /// Settings of the pods of the runner and of the agents.
+    pub template: Template<BenchmarkContainerName>,
     /// Seconds after which the finished Job is deleted.
     pub ttl_seconds_after_finished: Option<i32>,
 }
@@ -64,11 +72,21 @@ impl ValidatedBenchmark {
         self.matrix.paths.contains(&path)
     }
 
+    /// The resources of the container `name`.
+    #[must_use]
+    pub fn resources(&self, name: BenchmarkContainerName) -> Option<&Resources> {
+        let mut containers = self.template.spec.iter().flat_map(|spec| &spec.containers);
+        containers
+            .find(|container| container.name == name)?
+            .resources
+            .as_ref()
+    }
+
     /// The protocol of the tunnel that carries IP packets, if IP packets are measured.
     #[must_use]
     pub fn network_protocol(&self) -> Option<Protocol> {
         let mut carrying = self.protocols.iter();
-        let carrying = carrying.find(|protocol| configured(**protocol).can().packets);
+        let carrying = carrying.find(|protocol| protocol.can().packets);
         carrying.copied().filter(|_| self.measures(Path::Network))
     }
 }
@@ -79,17 +97,10 @@ pub enum Invalid {
     /// The object lacks a field that the API server sets on every stored object.
     #[error("the object has no {0}")]
     Metadata(&'static str),
-    /// The value is not a multiple of one second, which iperf requires.
-    #[error("{field} {value} is not a whole number of seconds")]
-    Seconds {
-        /// The field.
-        field: &'static str,
-        /// The value of the field.
-        value: String,
-    },
-    /// The rate of the datagrams is invalid.
-    #[error("udp.rate: {0}")]
-    UdpRate(String),
+    /// The benchmark has no class, or its class does not permit a part of the spec. A change of
+    /// the class can remove this cause.
+    #[error("{1}")]
+    Class(Code, String),
     /// The matrix is invalid.
     #[error(transparent)]
     Matrix(#[from] MatrixError),
@@ -98,60 +109,73 @@ pub enum Invalid {
 /// Checks a benchmark.
 ///
 /// # Errors
-/// [`Invalid`], with the field.
-pub fn validate(benchmark: &MuxBenchmark) -> Result<ValidatedBenchmark, Invalid> {
+/// [`Invalid`], with the field. `class`: the class of the benchmark, or why it has none.
+pub fn validate(
+    benchmark: &MuxBenchmark,
+    class: Result<Class, Invalid>,
+) -> Result<ValidatedBenchmark, Invalid> {
+    let class = class?;
     let spec = &benchmark.spec;
+    let template = spec.template.clone().unwrap_or_default();
+    if let Some(metadata) = &template.metadata
+        && let Some(refused) = class.refused_key(metadata)
+    {
+        return Err(Invalid::Class(Code::ClassNotPermitted, refused));
+    }
     let matrix = Matrix {
         connections: spec
-            .connections
+            .connections()
             .iter()
             .map(|count| count.unsigned_abs())
             .collect(),
-        one_way_delays_ms: spec
-            .delays
-            .iter()
-            .map(|delay| u32::try_from(delay.as_millis()).unwrap_or(u32::MAX))
-            .collect(),
-        tunings: spec
-            .tunings
+        one_way_delays_ms: spec.delay_milliseconds(),
+        profiles: spec
+            .profiles()
             .iter()
             .map(|profile| profile_name(*profile).to_owned())
             .collect(),
-        paths: spec.paths.iter().map(|path| path_of(*path)).collect(),
+        paths: spec.paths().iter().map(|path| path_of(*path)).collect(),
         protocols: spec
-            .protocols
+            .protocols()
             .iter()
             .map(|name| protocol_name(*name).to_owned())
             .collect(),
-        duration_s: whole_seconds("duration", spec.duration)?,
-        warm_up_s: whole_seconds("warmUp", spec.warm_up)?,
-        rounds: spec.rounds.unsigned_abs(),
-        udp_rate_kbit_s: udp_rate(spec)?,
+        duration_s: spec.duration_seconds(),
+        warm_up_s: spec.warm_up_seconds(),
+        rounds: spec.rounds().unsigned_abs(),
+        udp_bits_per_second: udp_rate(spec),
     };
     matrix.check()?;
+    let tunnel = spec.tunnel.clone().unwrap_or_default();
     Ok(ValidatedBenchmark {
         name: benchmark.name_any(),
         namespace: benchmark
             .namespace()
             .ok_or(Invalid::Metadata("namespace"))?,
         owner: owner_reference(benchmark).ok_or(Invalid::Metadata("uid"))?,
+        class,
+        class_name: spec.class_name.clone(),
         environments: environments(spec, &matrix),
-        protocols: spec.protocols.clone(),
+        protocols: spec.protocols(),
         matrix,
-        carrier: spec.tunnel.carrier.clone(),
-        entry: spec.tunnel.entry.clone(),
-        exit: spec.tunnel.exit.clone(),
-        resources: spec.resources.clone(),
+        carrier: tunnel.carrier.unwrap_or_default(),
+        security: tunnel
+            .security
+            .and_then(|asked| asked.mode)
+            .unwrap_or_default(),
+        entry: tunnel.entry,
+        exit: tunnel.exit,
+        template,
         ttl_seconds_after_finished: spec.ttl_seconds_after_finished,
     })
 }
 
 fn environments(spec: &crds::MuxBenchmarkSpec, matrix: &Matrix) -> Vec<Environment> {
+    let profiles = spec.profiles();
     let find = |key: EnvironmentKey| {
-        let profile = spec
-            .tunings
+        let profile = profiles
             .iter()
-            .find(|name| profile_name(**name) == key.tuning)?;
+            .find(|name| profile_name(**name) == key.profile)?;
         Some(Environment {
             key,
             profile: *profile,
@@ -160,22 +184,9 @@ fn environments(spec: &crds::MuxBenchmarkSpec, matrix: &Matrix) -> Vec<Environme
     matrix.environments().into_iter().filter_map(find).collect()
 }
 
-fn whole_seconds(field: &'static str, duration: crds::Duration) -> Result<u32, Invalid> {
-    let milliseconds = duration.as_millis();
-    let wrong = || Invalid::Seconds {
-        field,
-        value: duration.to_string(),
-    };
-    if !milliseconds.is_multiple_of(1000) {
-        return Err(wrong());
-    }
-    u32::try_from(milliseconds / 1000).map_err(|_| wrong())
-}
-
-fn udp_rate(spec: &crds::MuxBenchmarkSpec) -> Result<u32, Invalid> {
-    let rate = spec.udp.as_ref().and_then(|udp| udp.rate.as_deref());
-    rate.map_or(Ok(UDP_RATE_KBIT_S), parse_rate)
-        .map_err(Invalid::UdpRate)
+fn udp_rate(spec: &crds::MuxBenchmarkSpec) -> u64 {
+    let asked = spec.udp.as_ref().and_then(|udp| udp.bits_per_second);
+    asked.map_or(UDP_BITS_PER_SECOND, |rate| rate.0)
 }
 
 fn path_of(path: crds::Path) -> Path {
@@ -190,36 +201,53 @@ fn path_of(path: crds::Path) -> Path {
 fn profile_name(profile: Profile) -> &'static str {
     match profile {
         Profile::None => "None",
-        Profile::Lan => "Lan",
-        Profile::Wan => "Wan",
+        Profile::Lan => "LAN",
+        Profile::Wan => "WAN",
     }
 }
 
 /// The name of a protocol in results.
 pub fn protocol_name(protocol: Protocol) -> &'static str {
-    configured(protocol).can().name
+    protocol.can().name
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::benchmark::benchmark;
+    use crate::testing::benchmark::{benchmark, class};
 
-    fn udp_rate_of(udp: &str) -> Result<u32, String> {
-        let spec = format!("tunnel: {{carrier: {{}}}}\npaths: [Direct, Network]\n{udp}");
-        let valid = validate(&benchmark(&spec)).map_err(|error| error.to_string())?;
-        Ok(valid.matrix.udp_rate_kbit_s)
+    fn udp_rate_of(udp: &str) -> Result<u64, String> {
+        let spec = format!("tunnel: {{}}\npaths: [Direct, Network]\n{udp}");
+        let valid = validate(&benchmark(&spec), Ok(class())).map_err(|error| error.to_string())?;
+        Ok(valid.matrix.udp_bits_per_second)
     }
 
     #[test]
     fn the_rate_of_the_datagrams_has_a_default_and_bounds() {
-        assert_eq!(udp_rate_of(""), Ok(100_000));
-        assert_eq!(udp_rate_of("udp: {}"), Ok(100_000));
-        assert_eq!(udp_rate_of("udp: {rate: 1Gbit}"), Ok(1_000_000));
-        let error = udp_rate_of("udp: {rate: 20Gbit}").unwrap_err();
-        assert!(
-            error.starts_with("udp.rate: \"20Gbit\" is not a rate"),
-            "{error}"
+        assert_eq!(udp_rate_of(""), Ok(100_000_000));
+        assert_eq!(udp_rate_of("udp: {}"), Ok(100_000_000));
+        assert_eq!(udp_rate_of("udp: {bitsPerSecond: 1G}"), Ok(1_000_000_000));
+        let error = udp_rate_of("udp: {bitsPerSecond: 20G}").unwrap_err();
+        assert_eq!(
+            error,
+            "udp.bitsPerSecond 20000000000 is out of range: use 100000 to 10000000000"
         );
+    }
+
+    /// The schema has no defaults, so an object reads back as it was written.
+    #[test]
+    fn a_spec_without_fields_has_the_default_matrix() {
+        let valid = validate(&benchmark("{}"), Ok(class())).unwrap();
+        let matrix = &valid.matrix;
+        assert_eq!(matrix.connections, [1, 2, 10]);
+        assert_eq!(matrix.one_way_delays_ms, [50, 0]);
+        assert_eq!(matrix.profiles, ["None", "WAN"]);
+        assert_eq!(matrix.paths, [Path::Direct, Path::Tunnel]);
+        assert_eq!(matrix.protocols, ["Native"]);
+        assert_eq!(
+            (matrix.duration_s, matrix.warm_up_s, matrix.rounds),
+            (30, 5, 3)
+        );
+        assert_eq!(valid.security, SecurityMode::PublicKeys);
     }
 }

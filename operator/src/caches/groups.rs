@@ -17,14 +17,20 @@ pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// What the objects of a group have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group {
-    /// Children of the owner with this namespace and name.
-    Children(String, String),
+    /// Children of the owner with this namespace, kind and name.
+    Children(String, String, String),
     /// Objects that name the Service with this namespace and name, or belong to it.
     Service(String, String),
     /// Peers that name the exit with this namespace and name.
     Exit(String, String),
     /// Objects that depend on grants.
     Granted,
+}
+
+impl Group {
+    pub(super) fn children(namespace: &str, (kind, name): (&str, &str)) -> Self {
+        Self::Children(namespace.to_owned(), kind.to_owned(), name.to_owned())
+    }
 }
 
 /// The groups and their objects. One table for all groups needs less memory than a set per group.
@@ -49,11 +55,8 @@ pub(super) fn groups<K: Resource + Any>(object: &K) -> Vec<Group> {
     if let Some(peer) = (object as &dyn Any).downcast_ref::<MuxPeer>() {
         return vec![Group::Exit(namespace, peer.spec.exit_ref.name.clone())];
     }
-    let labels = object.labels();
-    let instance = labels
-        .get(labels::INSTANCE)
-        .filter(|_| labels::is_child(labels));
-    Vec::from_iter(instance.map(|name| Group::Children(namespace, name.clone())))
+    let owner = labels::owner(object.labels());
+    Vec::from_iter(owner.map(|owner| Group::children(&namespace, owner)))
 }
 
 /// The name of the Service that a slice belongs to.

@@ -7,7 +7,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::Resource;
 use kube::ResourceExt;
 use kube::core::ObjectMeta;
-use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
+use muxtunnel_crds::MuxTunnel;
 
 use super::groups::SERVICE_NAME;
 use crate::labels;
@@ -28,8 +28,7 @@ pub(super) fn slim<K: Watched>(object: &mut K) {
     }
     let meta: &mut ObjectMeta = object.meta_mut();
     // The operator reads only names, ports and owners of objects that it does not manage.
-    let kind = K::kind(&());
-    if !is_child && kind != MuxTunnel::kind(&()) && kind != MuxBenchmark::kind(&()) {
+    if !is_child && K::group(&()) != MuxTunnel::group(&()) {
         meta.annotations = None;
         meta.labels = None;
     }

@@ -6,7 +6,7 @@ fn config_map(uid: &str, version: u64) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {
         "name": "office-exit", "namespace": "site", "uid": uid,
         "resourceVersion": version.to_string(),
-        "labels": labels::child("office", "exit"),
+        "labels": labels::child("MuxExit", "office", "exit"),
         "managedFields": [{"manager": "somebody"}],
     }}))
     .unwrap()
@@ -32,7 +32,9 @@ fn listed(objects: impl IntoIterator<Item = ConfigMap>) -> Feed<ConfigMap> {
 
 fn seen(cache: &Cache<ConfigMap>) -> Option<u64> {
     let got = cache.get("site", "office-exit").unwrap();
-    let listed = cache.children("site", "office", &["exit"]).unwrap();
+    let listed = cache
+        .children("site", ("MuxExit", "office"), &["exit"])
+        .unwrap();
     assert_eq!(
         got.as_ref(),
         listed.first(),
@@ -66,7 +68,7 @@ async fn an_own_write_is_seen_until_the_watch_has_something_newer() {
         "the watch delivered an older version than the own write"
     );
     feed.take(Event::Apply(config_map("a", 3)));
-    assert_eq!(cache.lock().len(), 0);
+    assert_eq!(cache.own.lock().len(), 0);
     feed.take(Event::Delete(config_map("a", 4)));
     assert_eq!(seen(&cache), None);
 }
@@ -111,7 +113,7 @@ async fn own_writes_are_few_and_young() {
         cache.wrote(&object);
         tokio::time::advance(Duration::from_millis(1)).await;
     }
-    assert_eq!(cache.lock().len(), OWN_WRITES_MAX);
+    assert_eq!(cache.own.lock().len(), OWN_WRITES_MAX);
     assert!(
         cache.get("site", "0").unwrap().is_none(),
         "the oldest write was dropped"
@@ -119,7 +121,7 @@ async fn own_writes_are_few_and_young() {
     tokio::time::advance(OWN_WRITE_AGE_MAX).await;
     assert!(cache.get("site", "7").unwrap().is_none());
     cache.wrote(&config_map("a", 3));
-    assert_eq!(cache.lock().len(), 1);
+    assert_eq!(cache.own.lock().len(), 1);
 }
 
 #[test]

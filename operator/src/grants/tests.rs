@@ -35,13 +35,27 @@ pub(crate) fn known(objects: impl IntoIterator<Item = DynamicObject>) -> Grants 
     grants
 }
 
+/// Whether a MuxTunnel of `from` may refer to the Service.
+fn permit(grants: &Grants, from: &str, service: &ServiceName) -> Result<bool, NotKnown> {
+    grants.permit(("MuxTunnel", from), service)
+}
+
 #[test]
 fn a_grant_speaks_of_its_own_namespace_alone() {
     let grants = known([grant("shops", "site", "shop")]);
-    assert_eq!(grants.permit("site", &service("shops", "shop")), Ok(true));
-    assert_eq!(grants.permit("site", &service("vaults", "shop")), Ok(false));
-    assert_eq!(grants.permit("site", &service("shops", "till")), Ok(false));
-    assert_eq!(grants.permit("other", &service("shops", "shop")), Ok(false));
+    assert_eq!(permit(&grants, "site", &service("shops", "shop")), Ok(true));
+    assert_eq!(
+        permit(&grants, "site", &service("vaults", "shop")),
+        Ok(false)
+    );
+    assert_eq!(
+        permit(&grants, "site", &service("shops", "till")),
+        Ok(false)
+    );
+    assert_eq!(
+        permit(&grants, "other", &service("shops", "shop")),
+        Ok(false)
+    );
 }
 
 #[test]
@@ -50,12 +64,12 @@ fn what_was_not_heard_yet_is_neither_permitted_nor_refused() {
     let shop = service("shops", "shop");
     grants.handle(0, Event::Init);
     grants.handle(0, Event::InitApply(grant("shops", "site", "shop")));
-    assert_eq!(grants.permit("site", &shop), Err(NotKnown::Unlisted));
+    assert_eq!(permit(&grants, "site", &shop), Err(NotKnown::Unlisted));
     grants.handle(0, Event::InitDone);
-    assert_eq!(grants.permit("site", &shop), Ok(true));
-    assert_eq!(grants.permit("other", &shop), Err(NotKnown::Unlisted));
+    assert_eq!(permit(&grants, "site", &shop), Ok(true));
+    assert_eq!(permit(&grants, "other", &shop), Err(NotKnown::Unlisted));
     grants.handle_absent(1);
-    assert_eq!(grants.permit("other", &shop), Ok(false));
+    assert_eq!(permit(&grants, "other", &shop), Ok(false));
 }
 
 #[test]
@@ -74,13 +88,13 @@ fn a_grant_that_goes_or_is_on_its_way_out_permits_nothing_any_more() {
     ] {
         let grants = known([made.clone()]);
         grants.handle(0, event);
-        assert_eq!(grants.permit("site", &shop), Ok(false));
+        assert_eq!(permit(&grants, "site", &shop), Ok(false));
     }
     // After an interrupted watch, the new list no longer contains a grant that was deleted
     // meanwhile.
     let grants = known([made]);
     grants.handle_absent(0);
-    assert_eq!(grants.permit("site", &shop), Ok(false));
+    assert_eq!(permit(&grants, "site", &shop), Ok(false));
 }
 
 #[test]
@@ -90,18 +104,21 @@ fn a_grant_that_cannot_be_decoded_neither_permits_nor_refuses() {
     newer.data["spec"]["from"][0]["namespace"] = json!({"matchLabels": {"team": "a"}});
     newer.metadata.name = Some("newer".to_owned());
     let grants = known([grant("shops", "site", "shop"), newer.clone()]);
-    assert_eq!(grants.permit("site", &shop), Ok(true));
-    assert_eq!(grants.permit("site", &till), Err(NotKnown::Undecoded));
-    assert_eq!(grants.permit("site", &service("vaults", "till")), Ok(false));
+    assert_eq!(permit(&grants, "site", &shop), Ok(true));
+    assert_eq!(permit(&grants, "site", &till), Err(NotKnown::Undecoded));
+    assert_eq!(
+        permit(&grants, "site", &service("vaults", "till")),
+        Ok(false)
+    );
     // What the grant says about other kinds does not matter.
     newer.data["spec"]["from"][0]["kind"] = json!("HTTPRoute");
     grants.handle(0, Event::Apply(newer.clone()));
-    assert_eq!(grants.permit("site", &till), Ok(false));
+    assert_eq!(permit(&grants, "site", &till), Ok(false));
     newer.data["spec"] = json!("anybody");
     grants.handle(0, Event::Apply(newer.clone()));
-    assert_eq!(grants.permit("site", &till), Err(NotKnown::Undecoded));
+    assert_eq!(permit(&grants, "site", &till), Err(NotKnown::Undecoded));
     grants.handle(0, Event::Delete(newer));
-    assert_eq!(grants.permit("site", &till), Ok(false));
+    assert_eq!(permit(&grants, "site", &till), Ok(false));
 }
 
 #[test]
@@ -117,7 +134,7 @@ fn what_is_kept_of_a_namespace_is_bounded_and_about_tunnels() {
         .push(route);
     let grants = known([about_routes, about_both]);
     {
-        let sources = grants.lock();
+        let sources = grants.0.sources.lock();
         let known: Vec<_> = sources[0].known.iter().flatten().collect();
         let [((_, name), Some(spec))] = known[..] else {
             panic!("{known:?}");
@@ -134,15 +151,18 @@ fn what_is_kept_of_a_namespace_is_bounded_and_about_tunnels() {
     let grants = known(all);
     let permits = |number: usize| {
         let service = service("shops", &format!("shop-{number}"));
-        grants.permit("site", &service).unwrap()
+        permit(&grants, "site", &service).unwrap()
     };
     assert!(permits(0) && permits(GRANTS_MAX - 1) && !permits(GRANTS_MAX));
-    assert_eq!(grants.permit("site", &service("vaults", "vault")), Ok(true));
+    assert_eq!(
+        permit(&grants, "site", &service("vaults", "vault")),
+        Ok(true)
+    );
     // A full cache accepts changes of known grants, and a new grant after a deletion.
     let mut changed = numbered(0);
     changed.data["spec"]["to"][0]["name"] = json!("till");
     grants.handle(0, Event::Apply(changed));
-    assert_eq!(grants.permit("site", &service("shops", "till")), Ok(true));
+    assert_eq!(permit(&grants, "site", &service("shops", "till")), Ok(true));
     grants.handle(0, Event::Delete(numbered(1)));
     grants.handle(0, Event::Apply(numbered(GRANTS_MAX)));
     assert!(permits(GRANTS_MAX));

@@ -8,33 +8,37 @@ use serde_json::json;
 use tower::{Layer, Service};
 
 use super::*;
-use crate::caches::Feed;
+use crate::caches::Feeds;
 use crate::observer::ObserverLayer;
 use crate::tunnel_controller::Error;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, SeenPod, Wan};
+use crate::upgrades::plan::Plan;
 
 fn tunnel(name: &str) -> MuxTunnel {
     serde_json::from_value(json!({
         "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxTunnel",
         "metadata": {"name": name, "namespace": "site"},
-        "spec": {"carrier": {"security": {"mode": "None"}}},
+        "spec": {"security": {"mode": "None"}},
     }))
     .unwrap()
 }
 
-/// Metrics of a cache with one tunnel, `office`.
-fn metrics() -> (Metrics, Feed<MuxTunnel>) {
-    let mut feed = Feed::default();
-    feed.take(Event::Init);
-    feed.take(Event::InitApply(tunnel("office")));
-    feed.take(Event::InitDone);
+/// Metrics of caches with one tunnel, `office`.
+fn metrics() -> (Metrics, Feeds) {
+    let mut feeds = Feeds::default();
+    feeds.tunnels.take(Event::Init);
+    feeds.tunnels.take(Event::InitApply(tunnel("office")));
+    feeds.tunnels.take(Event::InitDone);
     let watches = Arc::new(WatchClock::default());
     watches.expect("/api/v1/pods");
     let metrics = Metrics::new(Leadership::always(), watches);
-    metrics.tunnels.follow(feed.cache());
-    (metrics, feed)
+    metrics.tunnels.follow(feeds.caches());
+    (metrics, feeds)
 }
+
+/// The object of the figures.
+const OFFICE: [&str; 3] = ["MuxTunnel", "site", "office"];
 
 fn status(opened: u64, retransmits: u64) -> Status {
     serde_json::from_value(json!({
@@ -84,10 +88,10 @@ fn value(page: &str, name: &str, label: &str) -> Option<f64> {
 
 #[test]
 fn counters_go_on_when_a_gateway_or_a_carrier_begins_anew() {
-    let (metrics, _feed) = metrics();
+    let (metrics, _feeds) = metrics();
     for (opened, retransmits) in [(5, 7), (8, 3), (2, 1)] {
         let seen = seen(status(opened, retransmits));
-        metrics.tunnels.seen("site", "office", &seen.gateways());
+        metrics.tunnels.seen(OFFICE, &seen.gateways());
     }
     let page = metrics.render().unwrap();
     // The gateway reports 5, then 3 more, and its next process reports 2.
@@ -125,13 +129,11 @@ fn counters_go_on_when_a_gateway_or_a_carrier_begins_anew() {
 
 #[test]
 fn what_a_gateway_had_counted_before_it_was_known_is_not_counted() {
-    let (metrics, _feed) = metrics();
+    let (metrics, _feeds) = metrics();
     for opened in [1000, 1001] {
         let mut status = status(opened, 0);
         status.process.uptime_seconds = 3600.0;
-        metrics
-            .tunnels
-            .seen("site", "office", &seen(status).gateways());
+        metrics.tunnels.seen(OFFICE, &seen(status).gateways());
     }
     let page = metrics.render().unwrap();
     assert_eq!(
@@ -142,15 +144,13 @@ fn what_a_gateway_had_counted_before_it_was_known_is_not_counted() {
 
 #[test]
 fn a_gateway_that_makes_reasons_up_fills_no_memory() {
-    let (metrics, _feed) = metrics();
+    let (metrics, _feeds) = metrics();
     let mut odd = status(1, 0);
     for number in 0..1000 {
         odd.streams.closed.insert(format!("reason-{number:04}"), 1);
     }
     odd.streams.closed.insert("x".repeat(1000), 1);
-    metrics
-        .tunnels
-        .seen("site", "office", &seen(odd).gateways());
+    metrics.tunnels.seen(OFFICE, &seen(odd).gateways());
     let page = metrics.render().unwrap();
     let series = page
         .lines()
@@ -161,26 +161,24 @@ fn a_gateway_that_makes_reasons_up_fills_no_memory() {
 
 #[test]
 fn the_figures_of_a_tunnel_go_with_it_and_a_follower_has_none() {
-    let (metrics, mut feed) = metrics();
-    metrics
-        .tunnels
-        .seen("site", "office", &seen(status(1, 0)).gateways());
+    let (metrics, mut feeds) = metrics();
+    metrics.tunnels.seen(OFFICE, &seen(status(1, 0)).gateways());
     assert!(metrics.render().unwrap().contains("office"));
-    feed.take(Event::Delete(tunnel("office")));
+    feeds.tunnels.take(Event::Delete(tunnel("office")));
     assert!(!metrics.render().unwrap().contains("office"));
 
     let follower = Metrics::new(Leadership::default(), Arc::default());
-    follower.tunnels.follow(feed.cache());
-    feed.take(Event::Apply(tunnel("office")));
+    follower.tunnels.follow(feeds.caches());
+    feeds.tunnels.take(Event::Apply(tunnel("office")));
     follower
         .tunnels
-        .seen("site", "office", &seen(status(1, 0)).gateways());
+        .seen(OFFICE, &seen(status(1, 0)).gateways());
     assert!(!follower.render().unwrap().contains("office"));
 }
 
 #[test]
 fn an_object_waits_once_until_it_is_reconciled() {
-    let (metrics, _feed) = metrics();
+    let (metrics, _feeds) = metrics();
     let depth = || {
         let page = metrics.render().unwrap();
         value(&page, "operator_queue_depth", "MuxTunnel")
@@ -197,6 +195,11 @@ fn an_object_waits_once_until_it_is_reconciled() {
     assert_eq!(depth(), Some(2.0));
     queues[0].missed(&waiting("b").erase());
     assert_eq!(depth(), Some(1.0));
+}
+
+fn conditions_of(tunnel: &Arc<MuxTunnel>) -> Vec<Condition> {
+    let status = tunnel.status.as_ref();
+    status.map_or_else(Vec::new, |status| status.conditions.clone())
 }
 
 fn store(tunnels: &[MuxTunnel]) -> Store<MuxTunnel> {
@@ -236,7 +239,7 @@ fn with_several_namespaces_no_series_is_there_twice() {
     }
     let metrics = Metrics::new(Leadership::default(), watches);
     for namespace in ["a", "b"] {
-        metrics.say_tunnels(store(&[judged(namespace, "t")]));
+        metrics.judge(store(&[judged(namespace, "t")]), conditions_of);
         let _depth = metrics.queue::<MuxTunnel>();
     }
     let page = metrics.render().unwrap();
@@ -251,12 +254,16 @@ fn with_several_namespaces_no_series_is_there_twice() {
 
 #[tokio::test]
 async fn the_documentation_has_every_metric_and_no_other() {
-    let (metrics, _feed) = metrics();
-    metrics
-        .tunnels
-        .seen("site", "office", &seen(status(1, 1)).gateways());
+    let (metrics, _feeds) = metrics();
+    metrics.tunnels.seen(OFFICE, &seen(status(1, 1)).gateways());
     let _depth = metrics.queue::<MuxTunnel>();
-    metrics.say_tunnels(store(&[judged("site", "judged")]));
+    metrics.judge(store(&[judged("site", "judged")]), conditions_of);
+    let rolls = Plan {
+        total: 3,
+        rolling: 1,
+        ..Plan::default()
+    };
+    metrics.classes.set([("muxtunnel".to_owned(), &rolls)]);
     let failed = async { Err::<Action, _>(Error::Incomplete("UID")) };
     metrics.timed("MuxTunnel", failed).await.unwrap_err();
     let mut client =
@@ -272,8 +279,9 @@ async fn the_documentation_has_every_metric_and_no_other() {
         "muxtunnel_operator_reconcile_errors_total{kind=\"MuxTunnel\",code=\"MT0343\"} 1",
         "muxtunnel_operator_api_request_seconds_count{verb=\"list\",resource=\"pods\",status=\"2xx\"} 1",
         "muxtunnel_operator_leader 1",
-        "muxtunnel_tunnel_condition{namespace=\"site\",tunnel=\"judged\",condition=\"Ready\",code=\"MT0302\"} 0",
-        "muxtunnel_tunnel_condition{namespace=\"site\",tunnel=\"judged\",condition=\"Available\",code=\"MT0301\"} 1",
+        "muxtunnel_class_objects{class=\"muxtunnel\",state=\"rolling\"} 1",
+        "muxtunnel_tunnel_condition{namespace=\"site\",kind=\"MuxTunnel\",name=\"judged\",condition=\"Ready\",code=\"MT0302\"} 0",
+        "muxtunnel_tunnel_condition{namespace=\"site\",kind=\"MuxTunnel\",name=\"judged\",condition=\"Available\",code=\"MT0301\"} 1",
     ] {
         assert!(page.contains(sample), "{sample}: not in {page}");
     }

@@ -1,16 +1,15 @@
-//! The figures of gateways, summed per tunnel.
+//! The figures of gateways, summed per object: MuxTunnel, MuxExit or MuxRendezvous.
 //!
 //! The counters of a gateway restart with its process, and the counters of a carrier restart with
 //! the carrier. The sums do not restart. Only the leader queries gateways, so only the leader has
-//! sums. Bounds: twice the existing tunnels or [`FORGETS_AT_MIN`], [`PODS_MAX`] pods per tunnel, and
+//! sums. Bounds: twice the existing objects or [`FORGETS_AT_MIN`], [`PODS_MAX`] pods per object, and
 //! [`REASONS_MAX`] reasons per end, because a gateway may report any reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muxtunnel_crds::MuxTunnel;
 use muxtunnel_gateway_config::status::{Limit, Status};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -18,19 +17,20 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
 use super::{Labels, family};
-use crate::caches::Cache;
+use crate::caches::{Cache, Caches};
 use crate::leader::Leadership;
+use crate::watches::Watched;
 
-/// Maximum number of pods of a tunnel whose counters are stored.
+/// Maximum number of pods of an object whose counters are stored.
 const PODS_MAX: usize = 128;
-/// Minimum number of tunnels at which the figures of deleted tunnels are dropped.
+/// Minimum number of objects at which the figures of deleted objects are dropped.
 const FORGETS_AT_MIN: usize = 64;
 /// Maximum number of reasons or codes of an end. Further reasons are counted as `other`.
 const REASONS_MAX: usize = 32;
 /// Longest reason, in bytes.
 const REASON_LENGTH_MAX: usize = 64;
 
-/// The figures of all tunnels. Clones share them.
+/// The figures of all objects. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Tunnels(Arc<Mutex<Known>>);
 
@@ -45,13 +45,15 @@ pub struct Gateway<'a> {
     pub status: Option<&'a Status>,
 }
 
+/// Kind, namespace and name.
+type Key = (String, String, String);
+
 #[derive(Debug, Default)]
 struct Known {
-    /// The tunnels, by namespace and name.
-    tunnels: BTreeMap<(String, String), Tunnel>,
-    caches: Vec<Cache<MuxTunnel>>,
-    /// The number of tunnels at which a further tunnel drops the figures of deleted tunnels: twice
-    /// the number of existing tunnels, so that a search through all tunnels is rare.
+    tunnels: BTreeMap<Key, Tunnel>,
+    caches: Vec<Caches>,
+    /// The number of objects at which a further object drops the figures of deleted objects: twice
+    /// the number of existing objects, so that a search through all objects is rare.
     forgets_at: usize,
 }
 
@@ -93,15 +95,15 @@ struct Now {
 }
 
 impl Tunnels {
-    /// Keeps only figures of the tunnels in this cache.
-    pub fn follow(&self, cache: Cache<MuxTunnel>) {
-        self.lock().caches.push(cache);
+    /// Keeps only figures of the objects in these caches.
+    pub fn follow(&self, caches: Caches) {
+        self.0.lock().caches.push(caches);
     }
 
-    /// Records an observation of a tunnel's gateways.
-    pub fn seen(&self, namespace: &str, name: &str, gateways: &[Gateway<'_>]) {
-        let key = (namespace.to_owned(), name.to_owned());
-        let mut known = self.lock();
+    /// Records an observation of the gateways of an object: its kind, namespace and name.
+    pub fn seen(&self, [kind, namespace, name]: [&str; 3], gateways: &[Gateway<'_>]) {
+        let key = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        let mut known = self.0.lock();
         if !known.tunnels.contains_key(&key) && known.tunnels.len() >= known.forgets_at {
             known.forget();
         }
@@ -120,27 +122,30 @@ impl Tunnels {
             }
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock()
-    }
 }
 
 impl Known {
-    /// Drops the figures of deleted tunnels.
+    /// Drops the figures of deleted objects.
     fn forget(&mut self) {
         let Self {
             tunnels, caches, ..
         } = self;
-        tunnels.retain(|(namespace, name), _| {
-            let is_there = |cache: &Cache<MuxTunnel>| {
-                let found = cache.get(namespace, name);
-                found.is_ok_and(|tunnel| tunnel.is_some())
+        tunnels.retain(|(kind, namespace, name), _| {
+            let is_there = |caches: &Caches| {
+                exists(&caches.tunnels, (kind, namespace, name))
+                    || exists(&caches.exits, (kind, namespace, name))
+                    || exists(&caches.rendezvous, (kind, namespace, name))
             };
             caches.iter().any(is_there)
         });
         self.forgets_at = (2 * tunnels.len()).max(FORGETS_AT_MIN);
     }
+}
+
+/// Whether the cache has the object with this kind, namespace and name.
+fn exists<K: Watched>(cache: &Cache<K>, (kind, namespace, name): (&str, &str, &str)) -> bool {
+    let found = cache.get(namespace, name);
+    kind == K::kind(&()) && found.is_ok_and(|found| found.is_some())
 }
 
 impl Tunnel {
@@ -253,7 +258,7 @@ fn add(totals: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
     }
 }
 
-/// The tunnels' part of the metrics page.
+/// The objects' part of the metrics page.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) tunnels: Tunnels,
@@ -262,20 +267,20 @@ pub(super) struct Page {
 
 impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut known = self.tunnels.lock();
+        let mut known = self.tunnels.0.lock();
         if !self.leadership.is_held() {
             known.tunnels.clear();
         }
         known.forget();
         let tunnels = &known.tunnels;
-        let sums = |(key, tunnel): (&(String, String), &Tunnel)| {
+        let sums = |(key, tunnel): (&Key, &Tunnel)| {
             let ends = tunnel.totals.iter();
             let ends = ends.map(|(end, total)| (key.clone(), *end, total.clone()));
             ends.collect::<Vec<_>>()
         };
         let totals: Vec<_> = tunnels.iter().flat_map(sums).collect();
         counters(&mut encoder, &totals)?;
-        let observations = |(key, tunnel): (&(String, String), &Tunnel)| {
+        let observations = |(key, tunnel): (&Key, &Tunnel)| {
             let ends = tunnel.now.iter();
             let ends = ends.map(|(end, now)| (key.clone(), *end, now.clone()));
             ends.collect::<Vec<_>>()
@@ -286,13 +291,14 @@ impl Collector for Page {
     }
 }
 
-type OfEnd<T> = ((String, String), &'static str, T);
+type OfEnd<T> = (Key, &'static str, T);
 
 fn labels<'a, T>(of: &'a OfEnd<T>, more: &[(&'a str, &'a str)]) -> Labels<'a> {
-    let ((namespace, name), end, _) = of;
+    let ((kind, namespace, name), end, _) = of;
     let mut labels = vec![
         ("namespace", namespace.as_str()),
-        ("tunnel", name.as_str()),
+        ("kind", kind.as_str()),
+        ("name", name.as_str()),
         ("end", end),
     ];
     labels.extend(more);

@@ -9,6 +9,8 @@ use serde_json::json;
 use super::FakeApi;
 use crate::labels;
 use crate::tunnel_controller::build::config_map::expected_hash;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::observe::Gateways;
 
 /// Gateways that run the configuration in their ConfigMaps.
@@ -19,8 +21,13 @@ impl Gateways for Healthy {
     async fn status(&self, address: &str) -> Result<Status, String> {
         let pod = self.0.pod_at(address).ok_or("no such pod")?;
         let label = |key: &str| pod["metadata"]["labels"][key].as_str().unwrap().to_owned();
-        let component = label(labels::COMPONENT);
-        let path = format!("configmaps/{}-{component}", label(labels::INSTANCE));
+        let (component, name) = (label(labels::COMPONENT), label(labels::OWNER_NAME));
+        let kind = Kind::named(&label(labels::OWNER_KIND)).unwrap();
+        let end = End::ALL
+            .into_iter()
+            .find(|end| end.component() == component);
+        let end = end.ok_or("no gateway")?;
+        let path = format!("configmaps/{}", kind.child(end, &name));
         let config_map = self.0.get(&path).ok_or("no such ConfigMap")?;
         let config_map: ConfigMap = serde_json::from_value(config_map).unwrap();
         let volume = pod["spec"]["volumes"].as_array().unwrap().iter();
@@ -32,12 +39,14 @@ impl Gateways for Healthy {
             .flatten()
             .map(|sysctl| (sysctl["name"].as_str().unwrap(), sysctl["value"].clone()))
             .collect();
-        let instance = label(labels::INSTANCE);
-        let tunnel = self
-            .0
-            .get(&format!("muxtunnels/{instance}"))
-            .ok_or("no such tunnel")?;
-        let keys = tunnel["status"]["publicKeys"].clone();
+        let owner = self.0.get(&format!("{}/{name}", kind.plural()));
+        let owner = owner.ok_or("no such object")?;
+        let keys = owner["status"]["publicKeys"].clone();
+        let role = match end {
+            End::Entry => "Entry",
+            End::Exit => "Exit",
+            End::Rendezvous => "Rendezvous",
+        };
         let carrier = json!({
             "peer": "10.0.0.1:64000", "uptimeSeconds": 1.0, "rttMilliseconds": 100.0,
             "rttMinMilliseconds": 100.0, "congestionControl": "cubic", "bytesSent": 1,
@@ -45,7 +54,7 @@ impl Gateways for Healthy {
             "receiveBudgetUsed": 0,
         });
         let mut status = json!({
-            "version": "1", "role": if component == "entry" { "Entry" } else { "Exit" },
+            "version": "1", "role": role,
             "protocol": "Native", "configHash": expected_hash(&config_map, key), "ready": true, "files": [],
             "draining": false, "sysctls": sysctls, "carriers": [carrier],
             "streams": {

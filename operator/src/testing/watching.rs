@@ -42,6 +42,8 @@ impl Watches {
         let feeds = &mut self.feeds;
         let range = self.seen.map(|seen| (seen, version));
         bring(api, &mut feeds.tunnels, "muxtunnels", false, range);
+        bring(api, &mut feeds.exits, "muxexits", false, range);
+        bring(api, &mut feeds.rendezvous, "muxrendezvous", false, range);
         bring(api, &mut feeds.peers, "muxpeers", false, range);
         bring(api, &mut feeds.benchmarks, "muxbenchmarks", false, range);
         bring(api, &mut feeds.deployments, "deployments", true, range);

@@ -13,10 +13,12 @@ use super::keyring::Keyring;
 use super::rollouts::Rollouts;
 use crate::api_server::ApiServer;
 use crate::caches::{Caches, Cluster, Targets};
+use crate::classes::Classes;
 use crate::grants::Grants;
 use crate::metrics::tunnels::Tunnels;
 use crate::reader::Reader;
 use crate::settings::Settings;
+use crate::upgrades::turns::Turns;
 use crate::watch_clock::WatchClock;
 
 /// The inputs of the first step.
@@ -29,6 +31,10 @@ pub struct Access {
     pub targets: Targets,
     /// The grants of other namespaces.
     pub grants: Grants,
+    /// The classes of objects.
+    pub classes: Classes,
+    /// The permissions to take the revision of a class.
+    pub turns: Turns,
     /// The API server's addresses.
     pub api_server: ApiServer,
     /// The operator's memory.
@@ -83,7 +89,7 @@ mod tests {
     use crate::caches::Cache;
     use crate::clock::{Clock, Now};
     use crate::tunnel_controller::dereference::Dereferenced;
-    use crate::tunnel_controller::validate::{ValidatedState, ValidatedTunnel};
+    use crate::tunnel_controller::validate::{ValidatedObject, ValidatedState};
 
     struct Of<T>(PhantomData<T>);
 
@@ -103,7 +109,7 @@ mod tests {
         for (name, is_data) in [
             ("Dereferenced", Of::<Dereferenced>::IS_DATA),
             ("ValidatedState", Of::<ValidatedState>::IS_DATA),
-            ("ValidatedTunnel", Of::<ValidatedTunnel>::IS_DATA),
+            ("ValidatedObject", Of::<ValidatedObject>::IS_DATA),
             ("Now", Of::<Now>::IS_DATA),
         ] {
             assert!(is_data, "{name}");
@@ -116,6 +122,7 @@ mod tests {
             ("Clock", Of::<Clock>::IS_DATA),
             ("Cluster", Of::<Cluster>::IS_DATA),
             ("Grants", Of::<Grants>::IS_DATA),
+            ("Classes", Of::<Classes>::IS_DATA),
             ("Reader", Of::<Reader>::IS_DATA),
             ("Targets", Of::<Targets>::IS_DATA),
             ("a reference to a Client", Of::<&Client>::IS_DATA),

@@ -27,7 +27,7 @@ use super::error::{DereferenceError, Error};
 use super::hindrance::Hindrance;
 use super::holder::Holder;
 use super::problem::Problem;
-use super::validate::ValidatedTunnel;
+use super::validate::ValidatedObject;
 use crate::apply::{ApplyError, Obstacles, apply as apply_kind, is_owned, obstacles};
 use crate::caches::{Cache, Cached, Cluster, NotKnown};
 use crate::failure::{self, Coded};
@@ -51,8 +51,8 @@ pub struct Applied {
 pub struct Reached {
     /// The state of certificates.
     pub certified: Certified,
-    /// The tunnel and its children, or why the children are unchanged.
-    pub children: Result<(Box<ValidatedTunnel>, Applied), Hindrance>,
+    /// The object and its children, or why the children are unchanged.
+    pub children: Result<(Box<ValidatedObject>, Applied), Hindrance>,
 }
 
 /// Requests certificates, applies the children, and deletes own children that are no longer built.
@@ -60,17 +60,17 @@ pub struct Reached {
 pub async fn apply(
     Outputs { cluster, .. }: &Outputs,
     holder: &Holder,
-    (children, built): (Result<(Box<ValidatedTunnel>, Resources), Hindrance>, Built),
+    (children, built): (Result<(Box<ValidatedObject>, Resources), Hindrance>, Built),
     failures: u32,
 ) -> Reached {
     let (certified, ended) = cert_manager::apply(cluster, holder, built.certificates).await;
     let children = match (children, ended) {
         (reached, Err(error)) => Hindrance::failed(reached, error),
         (Err(hindrance), Ok(())) => Err(hindrance),
-        (Ok((tunnel, resources)), Ok(())) => {
+        (Ok((object, resources)), Ok(())) => {
             let resources = (resources, &certified.taken);
-            let applied = apply_children(cluster, (holder, &tunnel), failures, resources).await;
-            applied.map(|applied| (tunnel, applied))
+            let applied = apply_children(cluster, (holder, &object), failures, resources).await;
+            applied.map(|applied| (object, applied))
         }
     };
     let is_as_it_was = match &children {
@@ -109,18 +109,18 @@ const fn withdraws(hindrance: &Hindrance) -> bool {
 /// that end stays unchanged.
 async fn apply_children(
     cluster: &Cluster,
-    (holder, tunnel): (&Holder, &ValidatedTunnel),
+    (holder, object): (&Holder, &ValidatedObject),
     failures: u32,
     (built, taken): (Resources, &BTreeSet<End>),
 ) -> Result<Applied, Hindrance> {
-    match apply_in_order(cluster, (holder, tunnel), (&built, taken)).await {
+    match apply_in_order(cluster, (holder, object), (&built, taken)).await {
         Ok(applied) => Ok(applied),
         Err(ApplyError::OwnedByOther(first)) => {
             // If the other obstacles cannot be read, the first one is known.
             let all = all_obstacles(cluster, holder, &built).await.ok();
             let all = all.filter(|all| !all.0.is_empty()).unwrap_or(first);
             Err(Hindrance::Blocked(Problem {
-                code: Code::OwnedByOther,
+                code: Code::NameTaken,
                 detail: all.to_string(),
             }))
         }
@@ -133,7 +133,7 @@ async fn apply_children(
                 code: error.code(),
                 detail: failure::chain(&error),
             };
-            Ok(as_it_is(cluster, tunnel, refusal)?)
+            Ok(as_it_is(cluster, object, refusal)?)
         }
         Err(error) => Err(error.into()),
     }
@@ -169,21 +169,21 @@ async fn withdraw(
 /// The existing children, unchanged.
 fn as_it_is(
     cluster: &Cluster,
-    tunnel: &ValidatedTunnel,
+    object: &ValidatedObject,
     refusal: Problem,
 ) -> Result<Applied, NotKnown> {
     let caches = &cluster.caches;
     Ok(Applied {
-        config_maps: own(&caches.config_maps, tunnel)?,
-        services: own(&caches.services, tunnel)?,
-        deployments: own(&caches.deployments, tunnel)?,
+        config_maps: own(&caches.config_maps, object)?,
+        services: own(&caches.services, object)?,
+        deployments: own(&caches.deployments, object)?,
         refusal: Some(refusal),
     })
 }
 
 async fn apply_in_order(
     cluster: &Cluster,
-    (holder, tunnel): (&Holder, &ValidatedTunnel),
+    (holder, object): (&Holder, &ValidatedObject),
     (built, taken): (&Resources, &BTreeSet<End>),
 ) -> Result<Applied, ApplyError> {
     let components = End::ALL.map(End::component);
@@ -198,12 +198,12 @@ async fn apply_in_order(
         );
     }
     let services = apply_kind(cluster, children, built.services.clone()).await?;
-    probes::apply(cluster, tunnel, &built.probe_jobs).await?;
+    probes::apply(cluster, object, &built.probe_jobs).await?;
     let deployments = if built.is_held {
-        own(&cluster.caches.deployments, tunnel)?
+        own(&cluster.caches.deployments, object)?
     } else {
         let wanted = built.deployments.clone();
-        let deployments = deployments(cluster, (holder, tunnel), (wanted, taken)).await?;
+        let deployments = deployments(cluster, (holder, object), (wanted, taken)).await?;
         apply_kind(cluster, children, built.pod_disruption_budgets.clone()).await?;
         apply_kind(cluster, children, built.autoscalers.clone()).await?;
         deployments
@@ -238,14 +238,14 @@ async fn all_obstacles(
 /// Applies the Deployments. The Deployments of the ends in `taken` stay unchanged.
 async fn deployments(
     cluster: &Cluster,
-    (holder, tunnel): (&Holder, &ValidatedTunnel),
+    (holder, object): (&Holder, &ValidatedObject),
     (built, taken): (Vec<Deployment>, &BTreeSet<End>),
 ) -> Result<Vec<Deployment>, ApplyError> {
     let is_kept = |deployment: &Deployment| {
         let name = deployment.name_any();
-        taken.iter().any(|end| name == end.child_name(tunnel))
+        taken.iter().any(|end| name == object.child(*end))
     };
-    let kept = own(&cluster.caches.deployments, tunnel)?.into_iter();
+    let kept = own(&cluster.caches.deployments, object)?.into_iter();
     let kept = kept.filter(&is_kept);
     let others = End::ALL.into_iter().filter(|end| !taken.contains(end));
     let components: Vec<_> = others.map(End::component).collect();
@@ -257,14 +257,14 @@ async fn deployments(
 }
 
 /// The existing children of one kind, one per end.
-fn own<K: Cached>(known: &Cache<K>, tunnel: &ValidatedTunnel) -> Result<Vec<K>, NotKnown> {
+fn own<K: Cached>(known: &Cache<K>, object: &ValidatedObject) -> Result<Vec<K>, NotKnown> {
     let mut found = Vec::new();
     for end in End::ALL {
-        if end.gateway(tunnel).is_none() {
+        if object.gateway(end).is_none() {
             continue;
         }
-        let live = known.get(&tunnel.namespace, &end.child_name(tunnel))?;
-        let ours = live.filter(|live| is_owned(live.as_ref(), &tunnel.owner));
+        let live = known.get(&object.holder.namespace, &object.child(end))?;
+        let ours = live.filter(|live| is_owned(live.as_ref(), &object.holder.owner));
         found.extend(ours.map(Arc::unwrap_or_clone));
     }
     Ok(found)

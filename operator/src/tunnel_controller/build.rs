@@ -1,13 +1,14 @@
-//! Step 3: renders the children of a tunnel, and the requests to cert-manager ([`certificates`]).
+//! Step 3: renders the children of an object, and the requests to cert-manager ([`certificates`]).
 //! For the case that the children cannot be applied, the step also renders replacements of existing
 //! ConfigMaps ([`Kept`]). This step is pure.
 //!
-//! Input: a [`ValidatedTunnel`], a [`ValidatedState`] and the [`Settings`]. Output: [`Resources`]
-//! and [`Built`]. Each kind has its own file. Forwards are only in ConfigMaps and Services, so a change of forwards does not restart
-//! pods. There is one exception: if a forward names a file of users that no earlier forward named,
-//! the pods restart to mount this file.
+//! Input: a [`ValidatedObject`], a [`ValidatedState`] and the [`Settings`]. Output: [`Resources`]
+//! and [`Built`]. Each kind has its own file. Forwards are only in ConfigMaps and Services, so a
+//! change of forwards does not restart pods. There is one exception: if a proxy names a file of users
+//! that no earlier proxy named, the pods restart to mount this file.
 
 pub mod certificates;
+mod config;
 pub mod config_map;
 pub mod deployment;
 mod horizontal_pod_autoscaler;
@@ -20,12 +21,15 @@ pub mod reduce;
 pub mod service;
 pub mod service_account;
 mod sizing;
+mod volumes;
 mod wan;
 mod withdraw;
 
 pub use certificates::{Certificates, Certified};
 pub use withdraw::Kept;
 pub(super) use withdraw::bare;
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -37,13 +41,13 @@ use kube::core::ObjectMeta;
 
 use super::end::End;
 pub use super::error::BuildError;
-use super::error::Error;
-use super::validate::{ValidatedState, ValidatedTunnel};
+use super::hindrance::Hindrance;
+use super::validate::{ValidatedObject, ValidatedState};
 use crate::grants;
 use crate::labels;
 use crate::settings::Settings;
 
-/// All children of a tunnel.
+/// All children of an object.
 #[derive(Debug, Default)]
 pub struct Resources {
     /// One object per end.
@@ -53,9 +57,8 @@ pub struct Resources {
     /// Descriptions of configurations that pods may still mount, and for which a ConfigMap has no
     /// room.
     pub dropped: Vec<String>,
-    /// One Service per end that has ports for clients or carriers, one for the ports that exits
-    /// listen on, and one for users of ssh. Exits that entries of this tunnel dial also have a
-    /// headless Service.
+    /// The Services for the ports of clients, of carriers and of users of ssh. Exits that entries of
+    /// the same object dial also have a headless Service.
     pub services: Vec<Service>,
     /// One object per end, if the installation enables network policies.
     pub network_policies: Vec<NetworkPolicy>,
@@ -72,7 +75,7 @@ pub struct Resources {
     pub is_held: bool,
 }
 
-/// The objects to apply in every state of the tunnel.
+/// The objects to apply in every state of the object.
 pub struct Built {
     /// The requests to cert-manager.
     pub certificates: Certificates,
@@ -81,20 +84,30 @@ pub struct Built {
     pub withdrawn: Result<Vec<Kept>, grants::NotKnown>,
 }
 
-/// Renders the children of `tunnel`, and the other objects.
-pub(super) fn build_all(
-    tunnel: &ValidatedTunnel,
-    state: &ValidatedState,
+/// An object and its children.
+pub type Children = (Box<ValidatedObject>, Resources);
+
+/// Renders the children of `object`. A configuration that a gateway would refuse is a fault of the spec,
+/// which neither the schema nor the validation found.
+pub(super) fn build_children(
+    object: Box<ValidatedObject>,
     settings: &Settings,
-) -> (Result<Resources, Error>, Built) {
-    let built = Built {
-        certificates: Certificates::of(tunnel, state),
-        ..build_withdrawals(state)
-    };
-    (build(tunnel, settings).map_err(Error::from), built)
+) -> Result<Children, Hindrance> {
+    match build(&object, settings) {
+        Ok(resources) => Ok((object, resources)),
+        Err(error) => Err(Hindrance::Invalid(error.to_string())),
+    }
 }
 
-/// Renders the objects of a tunnel whose spec is not applied.
+/// Renders the other objects of an object whose children can be applied.
+pub(super) fn build_others(object: &ValidatedObject, state: &ValidatedState) -> Built {
+    Built {
+        certificates: Certificates::of(object, state),
+        ..build_withdrawals(state)
+    }
+}
+
+/// Renders the objects of an object whose spec is not applied.
 pub(super) fn build_withdrawals(state: &ValidatedState) -> Built {
     Built {
         certificates: Certificates::known(state),
@@ -102,47 +115,40 @@ pub(super) fn build_withdrawals(state: &ValidatedState) -> Built {
     }
 }
 
-/// Renders the children of a tunnel.
+/// Renders the children of an object.
 ///
 /// # Errors
-/// [`BuildError`] if the gateway's check rejects a configuration that validation accepted. This
-/// error is a bug of the operator, not a fault of the object.
-pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources, BuildError> {
+/// [`BuildError`] if the gateway's check rejects the configuration.
+pub fn build(object: &ValidatedObject, settings: &Settings) -> Result<Resources, BuildError> {
     let mut resources = Resources {
-        probe_jobs: probe::jobs(tunnel, settings),
-        is_held: probe::verdict(tunnel) != probe::Verdict::Passed,
+        probe_jobs: probe::jobs(object),
+        is_held: probe::verdict(object) != probe::Verdict::Passed,
+        services: service::all(object),
         ..Resources::default()
     };
     for end in End::ALL {
-        let Some(gateway) = end.gateway(tunnel) else {
+        let Some(gateway) = object.gateway(end) else {
             continue;
         };
-        let config = config_map::config(tunnel, end, gateway)?;
-        let deployment = deployment::build(tunnel, end, gateway, &config, settings)?;
+        let config = config::config(object, end, gateway)?;
+        let mut deployment = deployment::build(object, end, gateway, &config)?;
+        if let Some(kept) = object.upgrade.kept.get(&end) {
+            deployment = deployment::kept(deployment, kept);
+        }
         resources
             .service_accounts
-            .push(service_account::build(tunnel, end));
-        let (config_map, dropped) = config_map::build(tunnel, end, &config, settings)?;
+            .push(service_account::build(object, end));
+        let (config_map, dropped) = config_map::build(object, end, &config)?;
         resources.config_maps.push(config_map);
         resources.dropped.extend(dropped);
-        resources
-            .services
-            .extend(service::build(tunnel, end, gateway));
         let policy = settings.network_policy.as_ref();
         resources
             .network_policies
-            .extend(policy.map(|peers| network_policy::build(tunnel, end, peers)));
-        if end == End::Exit {
-            resources.services.extend(service::reverse(tunnel, gateway));
-            resources.services.extend(service::ssh(tunnel));
-            let is_found = tunnel.connect_fallback.is_some();
-            let headless = is_found.then(|| service::headless(tunnel, gateway));
-            resources.services.extend(headless.flatten());
-        }
+            .extend(policy.map(|peers| network_policy::build(object, end, gateway, peers)));
         if resources.is_held {
             continue;
         }
-        let held = tunnel
+        let held = object
             .rollout(end)
             .and_then(|rollout| rollout.held.as_ref());
         let deployment = match held {
@@ -155,10 +161,10 @@ pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources,
         resources.deployments.push(deployment);
         resources
             .pod_disruption_budgets
-            .extend(pod_disruption_budget::build(tunnel, end, gateway));
+            .extend(pod_disruption_budget::build(object, end, gateway));
         resources
             .autoscalers
-            .extend(horizontal_pod_autoscaler::build(tunnel, end, gateway));
+            .extend(horizontal_pod_autoscaler::build(object, end, gateway));
     }
     Ok(resources)
 }
@@ -170,12 +176,31 @@ pub const fn wan_container_name() -> &'static str {
 }
 
 /// Name, labels and owner of a child.
-fn metadata(tunnel: &ValidatedTunnel, end: End) -> ObjectMeta {
+fn metadata(object: &ValidatedObject, end: End) -> ObjectMeta {
+    named(object, object.child(end), end.component())
+}
+
+/// The metadata of the child `name` with this component.
+fn named(object: &ValidatedObject, name: String, component: &str) -> ObjectMeta {
+    let holder = &object.holder;
     ObjectMeta {
-        name: Some(end.child_name(tunnel)),
-        namespace: Some(tunnel.namespace.clone()),
-        labels: Some(labels::child(&tunnel.name, end.component())),
-        owner_references: Some(vec![tunnel.owner.clone()]),
+        name: Some(name),
+        namespace: Some(holder.namespace.clone()),
+        labels: Some(labels::versioned(pod_labels(object, component))),
+        owner_references: Some(vec![holder.owner.clone()]),
         ..ObjectMeta::default()
     }
+}
+
+/// The labels of the pods of this component. The version is not one of them: an upgrade of the
+/// operator alone must not roll out the pods.
+fn pod_labels(object: &ValidatedObject, component: &str) -> BTreeMap<String, String> {
+    let (kind, name) = object.holder.labelled();
+    labels::child(kind, name, component)
+}
+
+/// The labels that select the pods of `end`.
+fn selector(object: &ValidatedObject, end: End) -> BTreeMap<String, String> {
+    let (kind, name) = object.holder.labelled();
+    labels::selector(kind, name, end.component())
 }

@@ -9,8 +9,8 @@ pub(super) fn foreign(name: &str) -> Problem {
     Problem {
         code: Code::CertificateSecretTaken,
         detail: format!(
-            "Certificate {name} of cert-manager.io exists and does not belong to the tunnel: delete the Certificate, or create \
-             the tunnel with another name"
+            "Certificate {name} of cert-manager.io exists and does not belong to this object: delete the Certificate, or create \
+             the object with another name"
         ),
     }
 }
@@ -23,7 +23,7 @@ pub(super) fn missing(error: kube::Error) -> Result<Problem, kube::Error> {
     let detail = match &error {
         kube::Error::Api(status) if status.code == 404 => {
             "cert-manager is not installed: the API server has no Certificates of cert-manager.io/v1; install \
-             cert-manager, or remove carrier.security.issuerRef"
+             cert-manager, or use secretRef in security.certificates"
         }
         kube::Error::Api(status) if status.code == 403 => {
             "the operator may not create Certificates of cert-manager.io: install the chart with \

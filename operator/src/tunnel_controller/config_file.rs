@@ -10,6 +10,9 @@ use muxtunnel_gateway_config::{Config, ConfigError, config_hash};
 
 /// Name of the mounted file. Also the key of the document that a volume without keys mounts.
 pub(super) const FILE: &str = "config.yaml";
+/// The key of the ports of an exit that MuxPeers name, by name. No pod mounts it. While the exit's spec
+/// is not applied, it tells which port of the gateways a MuxPeer means.
+pub(super) const REVERSE_PORTS: &str = "reverse-ports.yaml";
 /// Number of digits of the hash of an image in a key.
 const IMAGE_DIGITS: usize = 8;
 

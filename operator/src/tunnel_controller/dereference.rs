@@ -2,7 +2,7 @@
 //! from the operator's memory. If the operator has no permission to watch a kind, the step reads
 //! its objects by requests to the API server.
 //!
-//! Input: the tunnel. Output: [`Dereferenced`], which contains the existing Services that the
+//! Input: the object. Output: [`Dereferenced`], which contains the existing Services that the
 //! forwards name, and the Services that their namespace does not permit. It also contains the Jobs
 //! that test sysctls ([`probes`]), the state of the gateways ([`Live`]), and the keys and
 //! certificates ([`Credentials`]). A Service without permission is not looked up, so no
@@ -13,9 +13,9 @@
 mod credentials;
 mod live;
 mod probes;
+mod upgrade;
 
 pub use credentials::Credentials;
-pub(super) use credentials::mode;
 pub use live::{Live, LiveConfig};
 pub use probes::{ProbeOutcome, REFUSED, RESOURCES_HASH, SeenProbe};
 
@@ -24,55 +24,55 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
-use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxTunnel, MuxTunnelSpec};
 
 use super::access::Access;
 use super::end::End;
 use super::error::DereferenceError;
 use super::hindrance::Hindrance;
 use super::holder::Holder;
+use super::object::Object;
 use super::problem::Problem;
 use super::references::{ServiceName, references};
 use super::rollouts::Refusal;
 use super::sandbox;
 use crate::caches::Endpoints;
+use crate::class::Class;
+use crate::classes::NoClass;
 use crate::clock::Now;
+use crate::upgrades::Choice;
 use crate::{grants, undecoded};
-
-/// Annotation. With the value `"true"`, the operator does not apply the spec. The operator still
-/// withdraws targets whose permission was revoked.
-pub const PAUSED: &str = "muxtunnel.dev/paused";
 
 /// The result of the reads.
 #[derive(Debug)]
 pub struct Found {
     /// The results of the successful reads.
     pub named: Dereferenced,
-    /// The reason if a result is missing.
-    pub hindrance: Option<Hindrance>,
+    /// The class of the object, or the reason if a result is missing.
+    pub class: Result<Class, Hindrance>,
     /// The paths of the stale watches.
     pub stale: Vec<String>,
 }
 
-/// The objects that the spec names, and the objects of the tunnel.
+/// The objects that the spec names, and the children of the object.
 #[derive(Debug, Default)]
 pub struct Dereferenced {
-    /// The existing target Services that the tunnel may name.
+    /// The existing target Services that the object may name.
     pub services: BTreeMap<ServiceName, Service>,
     /// The known endpoints of these Services.
     pub endpoints: BTreeMap<ServiceName, Endpoints>,
-    /// The Services in other namespaces whose namespace does not permit this tunnel to use them.
+    /// The Services in other namespaces whose namespace does not permit this object to use them.
     pub forbidden: BTreeSet<ServiceName>,
     /// The API server's addresses. Gateways dial them for clients only if a rule names them
     /// literally.
     pub api_server: Vec<IpAddr>,
     /// The Jobs that test sysctls, running and ended.
     pub probes: Vec<SeenProbe>,
-    /// The state of the tunnel's gateways.
+    /// The state of the object's gateways.
     pub live: Live,
-    /// The remembered refusals of the tunnel's ends.
+    /// The roll-out of the object, and the text of the revision that it is built with.
+    pub upgrade: (Choice, String),
+    /// The remembered refusals of the object's ends.
     pub refusals: BTreeMap<End, Refusal>,
     /// The keys and certificates, and the peers of an exit.
     pub credentials: Credentials,
@@ -81,56 +81,79 @@ pub struct Dereferenced {
     pub sandboxes: BTreeMap<String, Problem>,
 }
 
-/// The spec that the operator applies, or why it applies none. Only this function decides it.
-pub(super) fn spec(tunnel: &MuxTunnel) -> Result<&MuxTunnelSpec, Hindrance> {
-    let paused = tunnel.annotations().get(PAUSED);
-    if paused.is_some_and(|paused| paused == "true") {
-        return Err(Hindrance::Paused);
+/// Why the operator does not apply the spec. Only this function decides it.
+pub(super) fn unapplied(object: &Object) -> Option<Hindrance> {
+    if let Some(reason) = object.undecoded() {
+        return Some(Hindrance::Undecoded(reason.to_owned()));
     }
-    match undecoded::reason(tunnel) {
-        Some(reason) => Err(Hindrance::Undecoded(reason.to_owned())),
-        None => Ok(&tunnel.spec),
+    object.is_paused().then_some(Hindrance::Paused)
+}
+
+/// The class of the object. `None` if another operator serves the object.
+///
+/// # Errors
+/// Why the object has no class.
+pub(super) async fn class(access: &Access, object: &Object) -> Result<Option<Class>, Hindrance> {
+    access.classes.first_list().await;
+    let namespace = object.namespace().unwrap_or_default();
+    match access.classes.find(&namespace, object.class_name()) {
+        Ok(class) => Ok(Some(class)),
+        Err(NoClass::Foreign) => Ok(None),
+        Err(NoClass::Refused(code, detail)) => Err(Hindrance::Blocked(Problem { code, detail })),
+        Err(NoClass::NotKnown(error)) => Err(DereferenceError::from(error).into()),
     }
 }
 
-/// The tunnel of a placeholder, as far as this version can decode it. `None` if the tunnel no
-/// longer exists.
+/// The object of a placeholder, as far as this version can decode it. `None` if the object no longer
+/// exists.
 ///
 /// # Errors
 /// [`DereferenceError`].
 pub(super) async fn decodable(
     access: &Access,
-    tunnel: &MuxTunnel,
-) -> Result<Option<MuxTunnel>, DereferenceError> {
-    Ok(undecoded::read(&access.reader, tunnel).await?)
+    object: &Object,
+) -> Result<Option<Object>, DereferenceError> {
+    let reader = &access.reader;
+    Ok(match object {
+        Object::Tunnel(own) => undecoded::read(reader, &**own).await?.map(Object::from),
+        Object::Exit(own) => undecoded::read(reader, &**own).await?.map(Object::from),
+        Object::Rendezvous(own) => undecoded::read(reader, &**own).await?.map(Object::from),
+    })
 }
 
-/// Reads the objects that `tunnel` names, each once, and the state of the tunnel. Without a spec to
-/// apply, reads only the state of the tunnel. `now`: the time of the reconciliation.
-pub async fn dereference(access: &Access, tunnel: &MuxTunnel, holder: &Holder, now: Now) -> Found {
+/// Reads the objects that `object` names, each once, and its state. Without a spec to apply, reads
+/// only its state. `now`: the time of the reconciliation.
+pub async fn dereference(
+    access: &Access,
+    (object, class): (&Object, Result<Class, Hindrance>),
+    holder: &Holder,
+    now: Now,
+) -> Found {
     let mut named = Dereferenced::default();
-    let read = read(access, tunnel, holder, &mut named, now).await;
+    let class = read(access, (object, class), holder, &mut named, now).await;
     Found {
         named,
-        hindrance: read.err(),
+        class,
         stale: access.watches.stale(&holder.namespace),
     }
 }
 
 async fn read(
     access: &Access,
-    tunnel: &MuxTunnel,
+    (object, class): (&Object, Result<Class, Hindrance>),
     holder: &Holder,
     named: &mut Dereferenced,
     now: Now,
-) -> Result<(), Hindrance> {
-    let (live, spec) = (live::live(access, holder), spec(tunnel));
-    named.live = live?;
+) -> Result<Class, Hindrance> {
+    named.live = live::live(access, holder)?;
     // A peer that is removed loses its carriers even if the spec is not applied.
     let peers = credentials::peers(access, holder).map_err(DereferenceError::from)?;
     named.credentials.peers = peers;
-    let spec = spec?;
-    credentials::read(access, (tunnel, spec), holder, named, now.seconds()).await?;
+    if let Some(hindrance) = unapplied(object) {
+        return Err(hindrance);
+    }
+    let class = upgrade::chosen(access, (object, class?), named, now);
+    credentials::read(access, object, holder, named, now.seconds()).await?;
     let uid = &holder.owner.uid;
     named.refusals = access.memory.rollouts.refusals(uid, now.seconds());
     let replica_sets = live::replica_sets(access, holder);
@@ -141,26 +164,27 @@ async fn read(
     };
     named.api_server = access.api_server.addresses();
     let jobs = probes::jobs(&access.caches, holder).map_err(DereferenceError::from)?;
-    services(access, spec, holder, named)?;
+    services(access, object, holder, named)?;
     let gateways = named.live.pods.iter().flatten().map(AsRef::as_ref);
     let tuned = gateways.filter(|pod| sandbox::is_tuned(pod));
     let pods = tuned.chain(jobs.open_pods());
     named.sandboxes = sandbox::failures(&access.reader, &holder.namespace, pods).await;
     named.probes = jobs.seen(&access.reader, &named.sandboxes, now).await;
-    Ok(())
+    Ok(class)
 }
 
 fn services(
     Access {
         targets, grants, ..
     }: &Access,
-    spec: &MuxTunnelSpec,
+    object: &Object,
     Holder { namespace, .. }: &Holder,
     found: &mut Dereferenced,
 ) -> Result<(), Hindrance> {
-    let named = references(spec, namespace);
+    let named = references(object, namespace);
+    let owner = (object.kind().name(), &**namespace);
     for service in named.foreign {
-        match grants.permit(namespace, &service) {
+        match grants.permit(owner, &service) {
             Ok(true) => {}
             Ok(false) => {
                 found.forbidden.insert(service);

@@ -4,7 +4,7 @@
 //! A ConfigMap can have documents of other versions, with fields that this version does not know.
 //! Therefore the functions read YAML values, not a `Config`.
 
-use muxtunnel_gateway_config::Target;
+use muxtunnel_gateway_config::Cidr;
 use serde_yaml::{Mapping, Value};
 
 /// The mapping in a YAML text.
@@ -51,30 +51,50 @@ pub(super) fn set_items(document: &mut Value, path: &[&str], items: Vec<Value>) 
     }
 }
 
-/// The hosts of all targets that the gateway may dial or request: the targets of forwards, and the
+/// The peers of an exit.
+pub(super) const PEERS: [&str; 2] = ["security", "peers"];
+/// The networks of an exit's peers.
+pub(super) const NETWORK_PEERS: [&str; 2] = ["network", "peers"];
+/// The networks of one peer in [`NETWORK_PEERS`].
+pub(super) const CIDRS: &str = "CIDRs";
+
+/// The networks of one peer in [`NETWORK_PEERS`].
+pub(super) fn cidrs_of(peer: &Value) -> Vec<Cidr> {
+    let texts = items(peer, &[CIDRS]).iter().filter_map(Value::as_str);
+    texts.filter_map(|text| text.parse().ok()).collect()
+}
+
+/// The addresses that both lists have.
+pub(super) fn lessened(own: &[Cidr], other: &[Cidr]) -> Vec<Cidr> {
+    let within = |cidr: &&Cidr, all: &[Cidr]| all.iter().any(|network| network.has(**cidr));
+    let (kept, narrowed) = (own.iter(), other.iter());
+    let kept = kept.filter(|cidr| within(cidr, other));
+    let narrowed = narrowed.filter(|cidr| within(cidr, own) && !own.contains(cidr));
+    kept.chain(narrowed).copied().collect()
+}
+
+/// The lists of listening ports.
+pub(super) const PORTS: [&str; 3] = ["forwards", REVERSE_FORWARDS, "proxies"];
+/// The list of ports whose targets the entry dials.
+pub(super) const REVERSE_FORWARDS: &str = "reverseForwards";
+/// The fields of a port that contain targets.
+pub(super) const TARGETS: [&str; 2] = ["targets", "fallbackTargets"];
+
+/// The hosts of all targets that the gateway may dial or request: the targets of ports, and the
 /// hosts, or patterns of hosts, of allow rules.
 pub(super) fn hosts(document: &Value) -> impl Iterator<Item = &str> {
-    let forwards = items(document, &["forwards"]).iter();
-    let allowed = items(document, &["policy", "allow"]).iter();
-    let targets = forwards.filter_map(host_of_forward);
-    targets.chain(allowed.filter_map(host_of_rule))
+    let lists = PORTS.into_iter();
+    let ports = lists.flat_map(|list| items(document, &[list]));
+    let allowed = items(document, &["allow"]).iter();
+    ports.flat_map(targets).chain(allowed).filter_map(host)
 }
 
-/// The host of a forward's target.
-pub(super) fn host_of_forward(forward: &Value) -> Option<&str> {
-    forward.get("target")?.get("host")?.as_str()
+/// The targets of a port.
+pub(super) fn targets(port: &Value) -> impl Iterator<Item = &Value> {
+    TARGETS.into_iter().flat_map(|field| items(port, &[field]))
 }
 
-/// The host in a rule `HOST[:PORTS][,peer=IDENTITY]`. The host of a rule with an IPv6 address or a
-/// Unix socket is no name of a Service.
-pub(super) fn host_of_rule(rule: &Value) -> Option<&str> {
-    rule.as_str()?.split([':', ',']).next()
-}
-
-/// The target of a forward, if it has a host and a port.
-pub(super) fn target_of_forward(forward: &Value) -> Option<Target> {
-    let host = host_of_forward(forward)?.to_owned();
-    let port = forward.get("target")?.get("port")?.as_u64()?;
-    let port = u16::try_from(port).ok()?;
-    Some(Target::Tcp { host, port })
+/// The host of a target or of a rule.
+pub(super) fn host(item: &Value) -> Option<&str> {
+    item.get("host")?.as_str()
 }

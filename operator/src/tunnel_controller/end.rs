@@ -1,21 +1,23 @@
-//! The ends of a tunnel, and the names of their children.
+//! The ends of carriers.
+
+use muxtunnel_gateway_config::{KeyRole, Role};
 
 /// The component label of Jobs that test sysctls.
 pub const PROBE: &str = "sysctl-probe";
 
-/// One end of the tunnel.
+/// One end of carriers. The exit comes before the entry, because the entry dials the exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// Accepts connections of clients.
-    Entry,
-    /// Dials targets.
-    Exit,
     /// Joins entries and exits of other objects.
     Rendezvous,
+    /// Dials targets.
+    Exit,
+    /// Accepts connections of clients.
+    Entry,
 }
 
 impl End {
-    /// All ends. The exit comes before the entry, because the entry dials the exit.
+    /// All ends.
     pub const ALL: [Self; 3] = [Self::Rendezvous, Self::Exit, Self::Entry];
 
     /// The value of the component label, and the suffix of names.
@@ -28,9 +30,19 @@ impl End {
         }
     }
 
-    /// The name of all children of this end of the tunnel `name`.
+    /// The role of the end's gateways.
     #[must_use]
-    pub fn child_of(self, name: &str) -> String {
-        format!("{name}-{}", self.component())
+    pub const fn role(self) -> Role {
+        match self {
+            Self::Entry => Role::Entry,
+            Self::Exit => Role::Exit,
+            Self::Rendezvous => Role::Rendezvous,
+        }
+    }
+
+    /// The role of the end's keys.
+    #[must_use]
+    pub const fn key_role(self) -> KeyRole {
+        KeyRole::of(self.role())
     }
 }

@@ -48,7 +48,7 @@ impl Coded for Error {
     }
 }
 
-/// The objects that the tunnel depends on are not known. The children stay unchanged.
+/// The objects that the object depends on are not known. The children stay unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum DereferenceError {
     /// The grants of other namespaces are not known yet.
@@ -57,9 +57,9 @@ pub enum DereferenceError {
     /// The objects of a kind are not known yet.
     #[error(transparent)]
     NotKnown(#[from] NotKnown),
-    /// The tunnel cannot be decoded, and could not be read again.
-    #[error("cannot read the tunnel: {0}")]
-    Tunnel(#[from] kube::Error),
+    /// The object cannot be decoded, and could not be read again.
+    #[error("cannot read the object: {0}")]
+    Object(#[from] kube::Error),
     /// A Certificate of cert-manager could not be read.
     #[error("cannot read a Certificate of cert-manager: {0}")]
     Certificate(#[source] kube::Error),

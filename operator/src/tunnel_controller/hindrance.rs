@@ -1,4 +1,4 @@
-//! Reasons why the operator does not apply the spec to the children of a tunnel.
+//! Reasons why the operator does not apply the spec to the children of an object.
 
 use muxtunnel_codes::Code;
 
@@ -10,7 +10,7 @@ use crate::failure::{self, Coded};
 /// except after a failure that leaves them unknown: then the next reconciliation withdraws them.
 #[derive(Debug)]
 pub enum Hindrance {
-    /// The annotation [`super::dereference::PAUSED`] is set.
+    /// `spec.paused` is true.
     Paused,
     /// This version of the operator cannot decode the object. The text is the decoder's error.
     Undecoded(String),

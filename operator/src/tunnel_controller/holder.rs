@@ -1,45 +1,59 @@
-//! A tunnel as the owner of its children.
+//! An object as the owner of its children.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt;
-use muxtunnel_crds::MuxTunnel;
 
+use super::end::End;
 use super::error::Error;
-use crate::apply::{Children, owner_reference};
+use super::object::{Kind, Object};
+use crate::apply::Children;
 
-/// The tunnel that owns children, independent of its spec.
-#[derive(Debug, Clone)]
+/// The object that owns children, independent of its spec.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Holder {
+    /// Kind of the object.
+    pub kind: Kind,
     /// Name of the object.
     pub name: String,
-    /// Namespace of the tunnel.
+    /// Namespace of the object.
     pub namespace: String,
-    /// The owner reference for the tunnel's children.
+    /// The owner reference for the object's children.
     pub owner: OwnerReference,
-    /// The generation of the tunnel's spec.
+    /// The generation of the object's spec.
     pub generation: Option<i64>,
 }
 
 impl Holder {
-    /// The holder of `tunnel`.
+    /// The holder of `object`.
     ///
     /// # Errors
     /// Only for an object that an API server cannot have sent.
-    pub fn of(tunnel: &MuxTunnel) -> Result<Self, Error> {
+    pub fn of(object: &Object) -> Result<Self, Error> {
         Ok(Self {
-            name: tunnel.name_any(),
-            namespace: tunnel.namespace().ok_or(Error::Incomplete("namespace"))?,
-            owner: owner_reference(tunnel).ok_or(Error::Incomplete("uid"))?,
-            generation: tunnel.metadata.generation,
+            kind: object.kind(),
+            name: object.name_any(),
+            namespace: object.namespace().ok_or(Error::Incomplete("namespace"))?,
+            owner: object.owner_reference().ok_or(Error::Incomplete("uid"))?,
+            generation: object.meta().generation,
         })
     }
 
-    /// The tunnel's children with one of `components`.
+    /// The object's kind and name, as in the labels of its children.
+    #[must_use]
+    pub fn labelled(&self) -> (&str, &str) {
+        (self.kind.name(), &self.name)
+    }
+
+    /// The name of the children of `end`.
+    #[must_use]
+    pub fn child(&self, end: End) -> String {
+        self.kind.child(end, &self.name)
+    }
+
+    /// The object's children with one of `components`.
     #[must_use]
     pub fn children<'a>(&'a self, components: &'a [&'a str]) -> Children<'a> {
         Children {
             namespace: &self.namespace,
-            instance: &self.name,
             components,
             owner: &self.owner,
             generation: self.generation,

@@ -1,31 +1,21 @@
-//! The issuer of the certificates of a tunnel's gateways, according to the spec. Pure.
+//! The issuer of the certificates of the gateways, according to the spec. Pure.
 
-use muxtunnel_crds::{IssuerRef, MuxTunnelSpec, SecurityMode, Side};
+use muxtunnel_crds::{IssuerRef, SecurityMode};
 
-/// Suffix of the Secrets that cert-manager writes.
-pub(super) const ISSUED_SUFFIX: &str = "-issued-tls";
+use super::end::End;
+use super::holder::Holder;
+use super::object::Object;
 
-/// The issuer of a tunnel's certificates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Issuer<'a> {
-    /// No issuer: carriers are not secured, or use public keys, or the tunnel is a rendezvous.
-    Nobody,
-    /// cert-manager.
-    CertManager(&'a IssuerRef),
-    /// The users created the Secrets that the spec names.
-    Users,
+/// The issuer of the certificates of the gateways of `end`. `None` without certificates, and if users
+/// create the Secret.
+pub(super) fn issuer(object: &Object, end: End) -> Option<&IssuerRef> {
+    let mode = object.mode();
+    let source = object.certificates(end);
+    let source = source.filter(|_| mode == Some(SecurityMode::Certificates) && object.has(end));
+    source?.issuer_ref.as_ref()
 }
 
-impl<'a> Issuer<'a> {
-    pub(super) fn of(spec: &'a MuxTunnelSpec) -> Self {
-        let carrier = spec.carrier.as_ref();
-        let security = carrier.and_then(|carrier| carrier.security.as_ref());
-        let mode = security.and_then(|security| security.mode);
-        match security.map(|security| security.issuer_ref.as_ref()) {
-            _ if spec.side == Side::Rendezvous => Self::Nobody,
-            _ if mode != Some(SecurityMode::MutualTls) => Self::Nobody,
-            Some(Some(issuer)) => Self::CertManager(issuer),
-            _ => Self::Users,
-        }
-    }
+/// The Secret that cert-manager writes for the gateways of `end`.
+pub(super) fn issued_secret(holder: &Holder, end: End) -> String {
+    format!("{}-issued-tls", holder.child(end))
 }

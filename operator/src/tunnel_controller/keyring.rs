@@ -1,7 +1,8 @@
 //! Creates the key pairs of gateways, and remembers them. This module requires a client.
 //!
 //! The operator may create Secrets in users' namespaces, but may neither read nor change them. So it
-//! knows a public key only if it created the key pair, or if the gateways report it. The status, or
+//! knows a public key only if it created the key pair, or if the gateways report it, as for own
+//! Secrets of users. The status, or
 //! the Deployments, have what was created. The memory covers the time until a watch delivers them.
 //! A dry run of a creation shows whether a Secret exists.
 //!
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
-use muxtunnel_crds::{KeyOrigin, KeyStatus};
+use muxtunnel_crds::{KeyOrigin, KeyStatus, SecretRef};
 use muxtunnel_gateway_config::KeyRole;
 use parking_lot::Mutex;
 use rand::RngExt;
@@ -30,6 +31,8 @@ use crate::labels::MANAGER;
 const REMEMBERED_SECONDS: i64 = 600;
 /// Pause between two checks whether a Secret exists, in seconds.
 const CHECKED_SECONDS: i64 = 3600;
+/// Like [`CHECKED_SECONDS`], for a Secret that another client creates and deletes.
+const CHECKED_SECONDS_PROVIDED: i64 = 600;
 /// Like [`CHECKED_SECONDS`], while a pod may wait for the Secret.
 const CHECKED_SECONDS_WAITING: i64 = 10;
 /// The component in the labels of a Secret with the keys of both ends.
@@ -44,12 +47,12 @@ const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 pub struct OwnKey {
     /// The key pair, for the status.
     pub status: KeyStatus,
-    /// Whether its Secret is missing, although it existed.
+    /// Whether its Secret is missing, although it existed or another client provides it.
     pub is_lost: bool,
 }
 
-/// State that outlasts reconciliations. The state has only tunnels whose key pairs were created in
-/// the last [`REMEMBERED_SECONDS`], and Secrets of tunnels that were reconciled in the last two
+/// State that outlasts reconciliations. The state has only objects whose key pairs were created in
+/// the last [`REMEMBERED_SECONDS`], and Secrets of objects that were reconciled in the last two
 /// [`CHECKED_SECONDS`].
 pub struct Keyring {
     client: Client,
@@ -87,7 +90,8 @@ impl Keyring {
         let remembered = self.remembered_pair(holder, now);
         let known = remembered.or(mounted);
         if let Some(known) = known.filter(|known| known.starts_with(&prefix)) {
-            if !self.is_lost(holder, (&known, PAIR), waits, now).await {
+            let secret = (&*known, PAIR);
+            if !self.is_lost(holder, secret, pause(waits), now).await {
                 return Ok(known);
             }
             warn!(
@@ -137,15 +141,17 @@ impl Keyring {
     ) -> Result<Vec<OwnKey>, KeyError> {
         let mut keys = Vec::new();
         for generation in generations {
-            let name = format!("{}-key-{generation}", end.child_of(&holder.name));
-            let recorded = known.iter().find(|known| known.secret_name == name);
+            let name = format!("{}-{}-key-{generation}", holder.name, end.component());
+            let recorded = known
+                .iter()
+                .find(|known| known.secret_name == name && known.origin != KeyOrigin::Provided);
             let recorded = recorded
                 .cloned()
                 .or_else(|| self.remembered(holder, &name, now));
-            let component = end.component();
+            let secret = (&*name, end.component());
             keys.push(match recorded {
                 Some(status) => OwnKey {
-                    is_lost: self.is_lost(holder, (&name, component), waits, now).await,
+                    is_lost: self.is_lost(holder, secret, pause(waits), now).await,
                     status,
                 },
                 None => OwnKey {
@@ -155,6 +161,35 @@ impl Keyring {
             });
         }
         Ok(keys)
+    }
+
+    /// The key pairs of `end` in own Secrets, the newest last. `known`: the last public keys.
+    /// `waits`: whether a pod of the end may wait for a Secret.
+    pub async fn provided(
+        &self,
+        holder: &Holder,
+        end: End,
+        (secrets, known): (&[SecretRef], &[KeyStatus]),
+        (waits, now): (bool, i64),
+    ) -> Vec<OwnKey> {
+        let mut keys = Vec::new();
+        for SecretRef { name } in secrets {
+            let mut known = known.iter();
+            let known = known
+                .find(|known| known.secret_name == *name && known.origin == KeyOrigin::Provided);
+            let secret = (&**name, end.component());
+            let pause = pause(waits).min(CHECKED_SECONDS_PROVIDED);
+            keys.push(OwnKey {
+                status: KeyStatus {
+                    secret_name: name.clone(),
+                    generation: None,
+                    public_key: known.and_then(|known| known.public_key.clone()),
+                    origin: KeyOrigin::Provided,
+                },
+                is_lost: self.is_lost(holder, secret, pause, now).await,
+            });
+        }
+        keys
     }
 
     fn remembered(&self, holder: &Holder, name: &str, now: i64) -> Option<KeyStatus> {
@@ -171,11 +206,7 @@ impl Keyring {
         (generation, name): (i32, String),
         now: i64,
     ) -> Result<KeyStatus, KeyError> {
-        let role = match end {
-            End::Exit => KeyRole::Exit,
-            End::Entry | End::Rendezvous => KeyRole::Entry,
-        };
-        let pair = KeyPair::random(role)?;
+        let pair = KeyPair::random(end.key_role())?;
         let secret = pair.secret(place(holder, &name, end.component()));
         let is_new = self.create(&secret).await?;
         let (public_key, origin) = match is_new {
@@ -185,7 +216,7 @@ impl Keyring {
         info!(secret = name, ?origin, public_key, "the end has a key pair");
         let status = KeyStatus {
             secret_name: name.clone(),
-            generation,
+            generation: Some(generation),
             public_key,
             origin,
         };
@@ -212,13 +243,9 @@ impl Keyring {
         &self,
         holder: &Holder,
         (name, component): (&str, &str),
-        waits: bool,
+        pause: i64,
         now: i64,
     ) -> bool {
-        let pause = match waits {
-            true => CHECKED_SECONDS_WAITING,
-            false => CHECKED_SECONDS,
-        };
         if !self.is_due(holder, name, pause, now) {
             return false;
         }
@@ -247,8 +274,8 @@ impl Keyring {
         }
     }
 
-    /// Whether `pause` has passed since the last check. The first call begins the pause, except
-    /// while a pod waits.
+    /// Whether `pause` has passed since the last check. The first call begins a pause of
+    /// [`CHECKED_SECONDS`], because the operator has just created the Secret.
     fn is_due(&self, holder: &Holder, name: &str, pause: i64, now: i64) -> bool {
         let mut checked = self.checked.lock();
         checked.retain(|_, at| now - *at <= 2 * CHECKED_SECONDS);
@@ -274,10 +301,18 @@ impl Keyring {
     }
 }
 
-const fn place<'a>(holder: &'a Holder, name: &'a str, component: &'a str) -> Place<'a> {
+/// The pause between two checks. `waits`: whether a pod may wait for the Secret.
+const fn pause(waits: bool) -> i64 {
+    match waits {
+        true => CHECKED_SECONDS_WAITING,
+        false => CHECKED_SECONDS,
+    }
+}
+
+fn place<'a>(holder: &'a Holder, name: &'a str, component: &'a str) -> Place<'a> {
     Place {
         namespace: holder.namespace.as_str(),
-        tunnel: holder.name.as_str(),
+        owner: holder.labelled(),
         component,
         name,
     }

@@ -1,8 +1,8 @@
 //! Step 5: reads the pods in the cache, and queries their gateways by HTTP.
 //!
-//! Input: the tunnel. Output: [`Seen`], which contains only facts. [`super::update_status`]
+//! Input: the object. Output: [`Seen`], which contains only facts. [`super::update_status`]
 //! evaluates these facts. A gateway's answer is limited in time and size, and affects only the
-//! status of its own tunnel.
+//! status of its own object.
 
 mod prober;
 
@@ -29,7 +29,7 @@ use super::end::End;
 use super::hindrance::Hindrance;
 use super::pods::{end_of, own_pods, pod_problem};
 use super::problem::Problem;
-use super::validate::{ValidatedState, ValidatedTunnel};
+use super::validate::{ValidatedObject, ValidatedState};
 use crate::caches::{Caches, NotKnown};
 use crate::metrics::tunnels::Gateway;
 use crate::pods::{is_ready, is_started};
@@ -41,11 +41,11 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Longest error line of a gateway, in bytes.
 const REFUSAL_BYTES_MAX: usize = 1 << 10;
-/// Maximum number of pods of a tunnel that are read: 32 per side, and twice as many during a
+/// Maximum number of pods of an object that are read: 32 per side, and twice as many during a
 /// roll-out.
 pub(super) const PODS_MAX: usize = 128;
 
-/// The observation of a tunnel's pods.
+/// The observation of an object's pods.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// The pods that are not being deleted.
@@ -182,9 +182,9 @@ fn status_in(body: &[u8]) -> Result<Status, String> {
         .map_err(|error| format!("the answer is not a valid status: {error}"))
 }
 
-/// A tunnel, its children, and the observation of its gateways. The observation is `None` while an
+/// An object, its children, and the observation of its gateways. The observation is `None` while an
 /// answer is missing.
-pub type Observed = (Box<ValidatedTunnel>, Applied, Option<Seen>);
+pub type Observed = (Box<ValidatedObject>, Applied, Option<Seen>);
 
 /// Observes the children of `reached`, if they were applied.
 ///
@@ -193,15 +193,15 @@ pub type Observed = (Box<ValidatedTunnel>, Applied, Option<Seen>);
 pub async fn observe_all<G: Gateways>(
     caches: &Caches,
     prober: &Prober<G>,
-    reached: Result<(Box<ValidatedTunnel>, Applied), Hindrance>,
+    reached: Result<(Box<ValidatedObject>, Applied), Hindrance>,
     state: &ValidatedState,
 ) -> Result<Observed, Hindrance> {
-    let (tunnel, applied) = reached?;
-    let seen = observe(caches, prober, &tunnel, state).await?;
-    Ok((tunnel, applied, seen))
+    let (object, applied) = reached?;
+    let seen = observe(caches, prober, &object, state).await?;
+    Ok((object, applied, seen))
 }
 
-/// Reads the pods of a tunnel and queries each running gateway. Returns `None` while an answer is
+/// Reads the pods of an object and queries each running gateway. Returns `None` while an answer is
 /// missing.
 ///
 /// # Errors
@@ -209,21 +209,19 @@ pub async fn observe_all<G: Gateways>(
 pub async fn observe<G: Gateways>(
     caches: &Caches,
     prober: &Prober<G>,
-    tunnel: &ValidatedTunnel,
+    object: &ValidatedObject,
     state: &ValidatedState,
 ) -> Result<Option<Seen>, NotKnown> {
-    let namespace = &tunnel.namespace;
-    let own = (&**namespace, &*tunnel.name);
-    let pods = own_pods(caches, own, &tunnel.owner)?;
+    let pods = own_pods(caches, &state.holder)?;
     let counting: Vec<_> = pods
         .into_iter()
         .take(PODS_MAX)
-        .filter_map(|pod| facts(&pod, tunnel).map(|seen| (pod, seen)))
+        .filter_map(|pod| facts(&pod, object).map(|seen| (pod, seen)))
         .collect();
     let address_of = |pod: &Pod| running_address(pod).map(str::to_owned);
     let running = counting.iter().filter_map(|(pod, _)| address_of(pod));
     let asked = running.collect();
-    let Some(mut answers) = prober.answers(namespace, &tunnel.name, asked).await else {
+    let Some(mut answers) = prober.answers(&state.holder, asked).await else {
         return Ok(None);
     };
     let mut pods = Vec::with_capacity(counting.len());
@@ -231,7 +229,7 @@ pub async fn observe<G: Gateways>(
         if let Some(address) = running_address(&pod) {
             seen.answer = answers.remove(address);
         }
-        if seen.problem.is_none() && !tunnel.tuning.is_empty() {
+        if seen.problem.is_none() && !object.pods.tuning.is_empty() {
             let failure = pod.uid().and_then(|uid| state.sandboxes.get(&uid));
             seen.problem = failure.cloned();
         }
@@ -254,7 +252,7 @@ fn running_address(pod: &Pod) -> Option<&str> {
 
 /// The facts from the pod's object, or `None` for a pod that is being deleted, or that has ended
 /// with the sysctls of an earlier spec.
-fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
+fn facts(pod: &Pod, object: &ValidatedObject) -> Option<SeenPod> {
     if pod.meta().deletion_timestamp.is_some() {
         return None;
     }
@@ -262,7 +260,7 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
     let status = pod.status.clone().unwrap_or_default();
     let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
     // Ended pods of an earlier spec are ignored: they exist as long as their ReplicaSet.
-    let has_sysctls = has_sysctls(pod, tunnel);
+    let has_sysctls = has_sysctls(pod, object);
     if ended && !has_sysctls {
         return None;
     }
@@ -273,7 +271,7 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
         config: pod
             .spec
             .as_ref()
-            .and_then(|spec| mounted_key(spec, &end.child_name(tunnel)))
+            .and_then(|spec| mounted_key(spec, &object.child(end)))
             .map(str::to_owned),
         made: pod.creation_timestamp().map(|made| made.0.as_second()),
         has_sysctls,
@@ -285,14 +283,14 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
     })
 }
 
-fn has_sysctls(pod: &Pod, tunnel: &ValidatedTunnel) -> bool {
+fn has_sysctls(pod: &Pod, object: &ValidatedObject) -> bool {
     let sysctls = pod
         .spec
         .iter()
         .filter_map(|spec| spec.security_context.as_ref())
         .flat_map(|context| context.sysctls.iter().flatten())
         .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()));
-    tunnel.sysctls() == sysctls.collect()
+    object.pods.sysctls() == sysctls.collect()
 }
 
 fn wan(pod: &Pod) -> Wan {

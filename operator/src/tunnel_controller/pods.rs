@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 
 use super::end::End;
+use super::holder::Holder;
 use super::problem::Problem;
 use crate::apply::is_owned;
 use crate::caches::{Caches, NotKnown};
@@ -35,27 +35,24 @@ pub const WAITING_SECONDS_MIN: i64 = 10;
 ///
 /// # Errors
 /// [`NotKnown`].
-pub(super) fn own_pods(
-    caches: &Caches,
-    (namespace, name): (&str, &str),
-    owner: &OwnerReference,
-) -> Result<Vec<Arc<Pod>>, NotKnown> {
+pub(super) fn own_pods(caches: &Caches, holder: &Holder) -> Result<Vec<Arc<Pod>>, NotKnown> {
+    let (namespace, own) = (&*holder.namespace, holder.labelled());
     let components = End::ALL.map(End::component);
     let deployments: BTreeSet<_> = caches
         .deployments
-        .children(namespace, name, &components)?
+        .children(namespace, own, &components)?
         .into_iter()
-        .filter(|deployment| is_owned(deployment.as_ref(), owner))
+        .filter(|deployment| is_owned(deployment.as_ref(), &holder.owner))
         .filter_map(|deployment| deployment.uid())
         .collect();
     let sets: BTreeSet<_> = caches
         .replica_sets
-        .children(namespace, name, &components)?
+        .children(namespace, own, &components)?
         .into_iter()
         .filter(|set| is_of(set.as_ref(), &deployments))
         .filter_map(|set| set.uid())
         .collect();
-    let mut pods = caches.pods.children(namespace, name, &components)?;
+    let mut pods = caches.pods.children(namespace, own, &components)?;
     pods.retain(|pod| is_of(pod.as_ref(), &sets));
     Ok(pods)
 }

@@ -6,11 +6,9 @@
 //! Input: the observation, or the hindrance of an earlier step. Output: the [`Outcome`]. The next
 //! reconciliation reads the stored results.
 
-mod address;
 mod refresh;
 mod rollouts;
 
-pub(super) use address::{address, is_balanced, load_balancer};
 pub use rollouts::refused_pods;
 
 use super::access::Outputs;
@@ -18,7 +16,7 @@ use super::apply::Applied;
 use super::build::Certified;
 use super::hindrance::Hindrance;
 use super::observe::{Observed, Seen};
-use super::validate::{ValidatedState, ValidatedTunnel};
+use super::validate::{ValidatedObject, ValidatedState};
 
 /// The progress of a reconciliation.
 #[derive(Debug)]
@@ -28,7 +26,7 @@ pub enum Outcome {
     /// Children were applied, fully or in part, and the gateways have not answered yet.
     Awaited,
     /// Children were applied as far as the API server accepts them, and the gateways were observed.
-    Observed(Box<ValidatedTunnel>, Applied, Seen, Box<Certified>),
+    Observed(Box<ValidatedObject>, Applied, Seen, Box<Certified>),
 }
 
 /// Publishes the results of `observed`.
@@ -41,19 +39,18 @@ pub async fn publish(
     let has_failed = matches!(observed, Err(Hindrance::Failed(_)));
     if outputs.refreshes_volumes && !has_failed {
         let (client, now) = (&outputs.cluster.client, state.now);
-        let known = (&*state.holder.name, &state.live);
+        let known = (&state.holder, &state.live);
         refresh::refresh(client, known, observed.as_ref().ok(), now).await;
     }
-    let (tunnel, applied, seen) = match observed {
-        Ok((tunnel, applied, Some(seen))) => (tunnel, applied, seen),
+    let (object, applied, seen) = match observed {
+        Ok((object, applied, Some(seen))) => (object, applied, seen),
         Ok((_, _, None)) => return Outcome::Awaited,
         Err(hindrance) => return Outcome::Hindered(hindrance),
     };
     let (holder, memory) = (&state.holder, &outputs.memory);
     let gateways = &seen.gateways();
-    outputs
-        .figures
-        .seen(&holder.namespace, &holder.name, gateways);
-    rollouts::learn(&memory.rollouts, &tunnel, &seen, state.now);
-    Outcome::Observed(tunnel, applied, seen, Box::new(certified))
+    let place = [holder.kind.name(), &holder.namespace, &holder.name];
+    outputs.figures.seen(place, gateways);
+    rollouts::learn(&memory.rollouts, &object, &seen, state.now);
+    Outcome::Observed(object, applied, seen, Box::new(certified))
 }

@@ -1,8 +1,8 @@
-//! References of a tunnel to objects of other namespaces. This module is pure.
+//! References of an object to objects of other namespaces. This module is pure.
 //!
-//! For every field of the spec, this module either collects the objects that the field names, or
+//! For every field of a spec, this module either collects the objects that the field names, or
 //! states why the field cannot name an object of another namespace. The patterns have no `..`, so a
-//! new field causes a compile error until the field is handled here. Gateways run in the tunnel's
+//! new field causes a compile error until the field is handled here. Gateways run in the object's
 //! own namespace without permissions. So a user who may create a MuxTunnel reaches no more
 //! addresses than a pod of this namespace does. A Service of another namespace is used only if that
 //! namespace permits it.
@@ -12,18 +12,19 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use muxtunnel_crds::{
-    AddressTarget, Carrier, Forward, ForwardDirection, MuxTunnelSpec, Policy, PolicyRule,
-    ServiceTarget, Side, Target,
+    Forward, MuxExitSpec, MuxRendezvousSpec, MuxTunnelSpec, Proxy, ReverseForward, Rule,
+    ServiceRef, Target,
 };
 use serde_yaml::Value;
 
 use super::document;
+use super::object::Object;
 pub use crate::service_name::ServiceName;
 
 /// Longest DNS name, without a dot at its end.
 const HOST_BYTES_MAX: usize = 253;
 
-/// The objects that the spec of a tunnel names.
+/// The objects that the spec of an object names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct References {
     /// Services to look up: targets that are Services, or DNS names of Services.
@@ -33,154 +34,225 @@ pub struct References {
     pub foreign: BTreeSet<ServiceName>,
 }
 
-/// Collects all references of `spec`.
+/// Collects all references of the spec of `object`.
 #[must_use]
-pub fn references(spec: &MuxTunnelSpec, namespace: &str) -> References {
-    let MuxTunnelSpec {
-        side,
-        // The two fields below are settings of Deployments and Services in the tunnel's namespace.
-        // They can name only Secrets in the same namespace.
-        entry: _,
-        exit: _,
-        // The rendezvous' Secret is in the tunnel's namespace.
-        rendezvous: _,
-        forwards,
-        carrier,
-        policy,
-        timeouts: _,
-        tuning: _,
-        wan: _,
-        // The operator creates the Secrets of keys in the tunnel's namespace.
-        key: _,
-        // The field contains networks and addresses, and no Services.
-        network: _,
-    } = spec;
-    let mut found = References::default();
-    for forward in forwards {
-        of_forward(forward, *side, namespace, &mut found);
-    }
-    if let Some(carrier) = carrier {
-        of_carrier(carrier);
-    }
-    if let Some(policy) = policy {
-        of_policy(policy, namespace, &mut found);
-    }
-    found
-}
-
-/// Collects the targets that clients may name. Denied targets need no permission.
-fn of_policy(policy: &Policy, namespace: &str, found: &mut References) {
-    let Policy {
-        allow,
-        deny: _,
-        nat64_prefixes: _,
-    } = policy;
-    for rule in allow {
-        let PolicyRule {
-            host,
-            // A network names no Service. NetworkPolicies restrict connections to addresses.
-            cidr: _,
-            port: _,
-            end_port: _,
-            peer: _,
-        } = rule;
-        let named = host
-            .iter()
-            .flat_map(|host| services_of_rule(host, namespace));
-        let foreign = named.filter(|named| named.namespace != namespace);
-        found.foreign.extend(foreign);
-    }
-}
-
-fn of_forward(forward: &Forward, side: Side, namespace: &str, found: &mut References) {
-    let Forward {
-        name: _,
-        direction: _,
-        listen: _,
-        target,
-        // The Secret is in the tunnel's namespace.
-        auth: _,
-        proxy_protocol: _,
-        priority: _,
-        limits: _,
-    } = forward;
-    let Some(Target { service, address }) = target else {
-        return;
+pub fn references(object: &Object, namespace: &str) -> References {
+    let mut found = Finder {
+        namespace,
+        found: References::default(),
     };
-    if let Some(target) = service {
-        let named = service_name(target, namespace);
-        if named.namespace != namespace {
-            found.foreign.insert(named.clone());
+    match object {
+        Object::Tunnel(tunnel) => found.tunnel(&tunnel.spec),
+        Object::Exit(exit) => found.exit(&exit.spec),
+        Object::Rendezvous(rendezvous) => of_rendezvous(&rendezvous.spec),
+    }
+    found.found
+}
+
+struct Finder<'a> {
+    namespace: &'a str,
+    found: References,
+}
+
+impl Finder<'_> {
+    fn tunnel(&mut self, spec: &MuxTunnelSpec) {
+        let MuxTunnelSpec {
+            class_name: _,
+            paused: _,
+            // The addresses of exits are literal, and name no object.
+            connect,
+            // Settings of Deployments and Services in the object's namespace. They can name only
+            // Secrets in the same namespace.
+            entry: _,
+            exit: _,
+            services: _,
+            allow,
+            // Denied targets need no permission.
+            deny: _,
+            nat64_prefixes: _,
+            forwards,
+            reverse_forwards,
+            proxies,
+            // The field contains networks and addresses, and no Services.
+            network: _,
+            // The Secrets and the issuer are in the object's namespace, or the issuer belongs to the
+            // cluster.
+            security: _,
+            carrier: _,
+            // The operator creates the Secrets of keys in the object's namespace.
+            key: _,
+            timeouts: _,
+            tuning: _,
+            wan_emulation: _,
+        } = spec;
+        // Gateways of another cluster dial the targets, with that cluster's names.
+        let is_dialled_here = connect.is_empty();
+        for forward in forwards {
+            let Forward {
+                name: _,
+                port: _,
+                service_name: _,
+                node_port: _,
+                targets,
+                from: _,
+                proxy_protocol: _,
+                priority: _,
+                limits: _,
+            } = forward;
+            self.targets(targets, is_dialled_here);
         }
-        found.services.insert(named);
+        for forward in reverse_forwards {
+            let ReverseForward {
+                name: _,
+                port: _,
+                service_name: _,
+                node_port: _,
+                targets,
+                from: _,
+                priority: _,
+                limits: _,
+            } = forward;
+            self.targets(targets, true);
+        }
+        for proxy in proxies {
+            let Proxy {
+                name: _,
+                protocol: _,
+                port: _,
+                service_name: _,
+                node_port: _,
+                from: _,
+                // The Secret is in the object's namespace.
+                users_secret_ref: _,
+                accept_proxy_protocol: _,
+                fallback_targets,
+                priority: _,
+                limits: _,
+            } = proxy;
+            self.targets(fallback_targets, is_dialled_here);
+        }
+        self.rules(allow);
     }
-    if let Some(target) = address
-        && is_dialled_here(forward, side)
-    {
-        let named = services_of_host(target, namespace);
-        found.services.extend(service_of_pod(target, namespace));
-        let foreign = named.iter().filter(|named| named.namespace != namespace);
-        found.foreign.extend(foreign.cloned());
-        found.services.extend(named);
+
+    fn exit(&mut self, spec: &MuxExitSpec) {
+        let MuxExitSpec {
+            class_name: _,
+            paused: _,
+            // Settings of Deployments and Services in the object's namespace. They can name only
+            // Secrets in the same namespace.
+            gateway: _,
+            service: _,
+            services: _,
+            reverse_ports: _,
+            // The Secret is in the object's namespace.
+            ssh: _,
+            // The address of a rendezvous is literal, and names no object.
+            rendezvous: _,
+            from: _,
+            advertised_endpoint: _,
+            trusted_proxies: _,
+            limits: _,
+            allow,
+            // Denied targets need no permission.
+            deny: _,
+            nat64_prefixes: _,
+            // The field contains networks and addresses, and no Services.
+            network: _,
+            // The Secret and the issuer are in the object's namespace, or the issuer belongs to the
+            // cluster.
+            security: _,
+            carrier: _,
+            // The operator creates the Secrets of keys in the object's namespace.
+            key: _,
+            timeouts: _,
+            tuning: _,
+            wan_emulation: _,
+        } = spec;
+        self.rules(allow);
+    }
+
+    fn targets(&mut self, targets: &[Target], is_dialled_here: bool) {
+        for target in targets {
+            let Target {
+                service_ref,
+                host,
+                port: _,
+            } = target;
+            if let Some(service) = service_ref {
+                let named = service_name(service, self.namespace);
+                self.foreign([named.clone()]);
+                self.found.services.insert(named);
+            }
+            if let Some(host) = host.as_ref().filter(|_| is_dialled_here) {
+                let named = services_of_host(host, self.namespace);
+                self.foreign(named.iter().cloned());
+                self.found.services.extend(named);
+                let pod = service_of_pod(host, self.namespace);
+                self.found.services.extend(pod);
+            }
+        }
+    }
+
+    /// Collects the targets that clients may name.
+    fn rules(&mut self, rules: &[Rule]) {
+        for rule in rules {
+            let Rule {
+                host,
+                // A network names no Service. NetworkPolicies restrict connections to addresses.
+                cidr: _,
+                port: _,
+                end_port: _,
+            } = rule;
+            let named = host.iter();
+            let named = named.flat_map(|host| services_of_rule(host, self.namespace));
+            let named: Vec<_> = named.collect();
+            self.foreign(named);
+        }
+    }
+
+    fn foreign(&mut self, named: impl IntoIterator<Item = ServiceName>) {
+        let named = named.into_iter();
+        let foreign = named.filter(|named| named.namespace != self.namespace);
+        self.found.foreign.extend(foreign);
     }
 }
 
-/// A carrier names no object of another namespace. The address of the other side is literal, and
-/// the Secrets are in the tunnel's namespace.
-fn of_carrier(carrier: &Carrier) {
-    let Carrier {
-        protocol: _,
-        transport: _,
-        address: _,
-        rendezvous: _,
-        web_socket: _,
-        congestion_control: _,
-        liveness_seconds: _,
-        pool: _,
-        resume: _,
-        security: _,
-        public_keys: _,
-    } = carrier;
+/// A rendezvous dials no target.
+fn of_rendezvous(spec: &MuxRendezvousSpec) {
+    let MuxRendezvousSpec {
+        class_name: _,
+        paused: _,
+        members: _,
+        service: _,
+        from: _,
+        trusted_proxies: _,
+        limits: _,
+        drain_seconds: _,
+        template: _,
+        key: _,
+    } = spec;
 }
 
-/// Whether streams of the forward begin at the exit.
-pub(super) fn is_reverse(forward: &Forward) -> bool {
-    forward.direction == Some(ForwardDirection::ExitToEntry)
-}
-
-/// Whether gateways of this tunnel dial the forward's target. Otherwise gateways of another cluster
-/// dial it, with that cluster's names.
+/// The Service that `asked` names, for an object in `namespace`.
 #[must_use]
-pub fn is_dialled_here(forward: &Forward, side: Side) -> bool {
-    if is_reverse(forward) {
-        side.has_entry()
-    } else {
-        side.has_exit()
-    }
-}
-
-/// The Service that `target` names, for a tunnel in `namespace`.
-#[must_use]
-pub fn service_name(target: &ServiceTarget, namespace: &str) -> ServiceName {
-    let ServiceTarget {
+pub fn service_name(asked: &ServiceRef, namespace: &str) -> ServiceName {
+    let ServiceRef {
         name,
-        namespace: asked,
-        port: _,
-    } = target;
+        namespace: of,
+    } = asked;
     ServiceName {
-        namespace: asked.as_deref().unwrap_or(namespace).to_owned(),
+        namespace: of.as_deref().unwrap_or(namespace).to_owned(),
         name: name.clone(),
     }
 }
 
-/// The Services that the host of `target` may name, if a pod of `namespace` resolves the host. The
+/// The Services that `host` may name, if a pod of `namespace` resolves the host. The
 /// forms are `NAME`, `NAME.NAMESPACE` of the pod's own namespace, and `NAME.NAMESPACE.svc`. The
 /// last two forms may have any prefix, such as a pod's name. The last form may have any suffix: the
 /// cluster's domain, which may itself have a label `svc`. Shorter names do not reach Services of
 /// other namespaces, because [`canonical_host`] prevents their completion.
 #[must_use]
-pub fn services_of_host(target: &AddressTarget, namespace: &str) -> BTreeSet<ServiceName> {
-    let AddressTarget { host, port: _ } = target;
+pub fn services_of_host(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     if host.parse::<IpAddr>().is_ok() {
         return BTreeSet::new();
     }
@@ -205,11 +277,11 @@ pub fn services_of_host(target: &AddressTarget, namespace: &str) -> BTreeSet<Ser
         .collect()
 }
 
-/// The Service of the own namespace, if the host of `target` is the name of a StatefulSet's pod in
+/// The Service of the own namespace, if `host` is the name of a StatefulSet's pod in
 /// the form `POD.SERVICE`. A host with a final dot is not completed, so it names no pod.
 #[must_use]
-pub fn service_of_pod(target: &AddressTarget, namespace: &str) -> Option<ServiceName> {
-    let (pod, service) = target.host.split_once('.')?;
+pub fn service_of_pod(host: &str, namespace: &str) -> Option<ServiceName> {
+    let (pod, service) = host.split_once('.')?;
     let service = service.to_ascii_lowercase();
     // `NAME.NAMESPACE` of the own namespace names a Service.
     let is_pod = is_name(pod) && is_name(&service) && service != namespace;
@@ -230,7 +302,7 @@ pub const EVERY: &str = "*";
 /// The cluster's domain in nearly all clusters.
 const CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// The Services that the host of a rule of `policy.allow` may name, if a pod of `namespace`
+/// The Services that the host of a rule of `allow` may name, if a pod of `namespace`
 /// resolves a client's target. For a name, returns the result of [`services_of_host`]. For a
 /// pattern within the cluster's domain, returns names with [`EVERY`] for all Services that the
 /// pattern covers. For `*`, returns nothing: this pattern also covers all addresses, and
@@ -238,14 +310,9 @@ const CLUSTER_DOMAIN: &str = "cluster.local";
 #[must_use]
 pub fn services_of_rule(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     let Some(domain) = host.strip_prefix("*.") else {
-        let target = AddressTarget {
-            host: host.to_owned(),
-            // The port does not matter here.
-            port: 0,
-        };
         return match host {
             EVERY => BTreeSet::new(),
-            _ => services_of_host(&target, namespace),
+            _ => services_of_host(host, namespace),
         };
     };
     let domain = domain.trim_end_matches('.').to_ascii_lowercase();
@@ -292,15 +359,15 @@ pub fn canonical_rule(host: &str, namespace: &str) -> String {
 /// name reaches no other namespace. Without the Service, [`canonical_host`] applies.
 #[must_use]
 pub fn host_of_pod(
-    target: &AddressTarget,
+    host: &str,
     namespace: &str,
     services: &BTreeMap<ServiceName, Service>,
 ) -> Option<String> {
-    let service = services.get(&service_of_pod(target, namespace)?)?;
+    let service = services.get(&service_of_pod(host, namespace)?)?;
     let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
     // A Service of type ExternalName has no pods.
     let has_pods = type_ != Some("ExternalName");
-    let host = target.host.to_ascii_lowercase();
+    let host = host.to_ascii_lowercase();
     let whole = format!("{host}.{namespace}.svc");
     (has_pods && whole.len() <= HOST_BYTES_MAX).then_some(whole)
 }

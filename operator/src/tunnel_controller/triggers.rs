@@ -1,152 +1,197 @@
-//! The triggers of tunnels' reconciliations: changes of tunnels, of their children and targets, and
-//! of grants.
+//! The triggers of reconciliations: changes of objects, of their children and targets, and of
+//! grants.
+//!
+//! The objects of a kind have a controller of their own. A watch of children yields objects of all
+//! kinds, so [`Routes`] passes each trigger to the controller of its kind. Bounds: a queue has at
+//! most [`QUEUE_MAX`] triggers, and its controller takes them at any time.
 
 use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, StreamExt};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
-use muxtunnel_crds::{MuxBenchmark, MuxPeer, MuxTunnel};
+use muxtunnel_crds::{MuxExit, MuxPeer, MuxRendezvous, MuxTunnel};
+use tokio::sync::mpsc;
 
-use super::{dereference, references};
-use crate::caches::{self, Cache, Feed, Group};
+use super::object::{Kind, Object};
+use super::references;
+use crate::caches::{self, Cache, Cached, Caches, Feeds, Group};
+use crate::classes::{Change, Classes};
 use crate::controller::api;
 use crate::grants::Grants;
 use crate::watch_clock::WatchClock;
-use crate::watches;
+use crate::watches::{self, Trigger};
 
-/// Tunnels to reconcile.
-type Triggers = BoxStream<'static, ObjectRef<MuxTunnel>>;
+/// Maximum number of triggers that wait for the controller of their kind.
+const QUEUE_MAX: usize = 256;
 
-/// The feeds of the caches.
-pub struct Feeds {
-    /// The MuxTunnel objects.
-    pub tunnels: Feed<MuxTunnel>,
-    /// The peers of exits.
-    pub peers: Feed<MuxPeer>,
-    /// Children.
-    pub deployments: Feed<Deployment>,
-    /// Objects that belong to children.
-    pub replica_sets: Feed<ReplicaSet>,
-    /// Children and targets.
-    pub services: Feed<Service>,
-    /// Endpoints of targets.
-    pub endpoint_slices: Feed<EndpointSlice>,
-    /// Children.
-    pub config_maps: Feed<ConfigMap>,
-    /// Children.
-    pub service_accounts: Feed<ServiceAccount>,
-    /// Objects that belong to children.
-    pub pods: Feed<Pod>,
-    /// Children of tunnels and of benchmarks.
-    pub jobs: Feed<Job>,
-    /// Children.
-    pub network_policies: Feed<NetworkPolicy>,
-    /// Children.
-    pub pod_disruption_budgets: Feed<PodDisruptionBudget>,
-    /// Children.
-    pub autoscalers: Feed<HorizontalPodAutoscaler>,
+/// Objects to reconcile.
+pub(super) type Triggers = BoxStream<'static, Trigger>;
+
+/// The triggers of each kind.
+pub(super) struct Routes {
+    queues: [mpsc::Sender<Trigger>; Kind::ALL.len()],
 }
 
-impl Feeds {
-    /// Splits the feeds into the feeds of tunnels and the feed of benchmarks.
-    #[must_use]
-    pub fn split(all: caches::Feeds) -> (Self, Feed<MuxBenchmark>) {
-        let of_tunnels = Self {
-            tunnels: all.tunnels,
-            peers: all.peers,
-            deployments: all.deployments,
-            replica_sets: all.replica_sets,
-            services: all.services,
-            endpoint_slices: all.endpoint_slices,
-            config_maps: all.config_maps,
-            service_accounts: all.service_accounts,
-            pods: all.pods,
-            jobs: all.jobs,
-            network_policies: all.network_policies,
-            pod_disruption_budgets: all.pod_disruption_budgets,
-            autoscalers: all.autoscalers,
-        };
-        (of_tunnels, all.benchmarks)
+impl Routes {
+    /// The routes, and the triggers of each kind in the order of [`Kind::ALL`].
+    pub(super) fn new() -> (Self, [mpsc::Receiver<Trigger>; Kind::ALL.len()]) {
+        let [tunnels, exits, rendezvous] = Kind::ALL.map(|_| mpsc::channel(QUEUE_MAX));
+        let queues = [tunnels.0, exits.0, rendezvous.0];
+        (Self { queues }, [tunnels.1, exits.1, rendezvous.1])
+    }
+
+    /// Passes each trigger to its kind. Triggers of other kinds, such as benchmarks, are dropped.
+    pub(super) async fn pass_on(self, mut triggers: impl stream::Stream<Item = Trigger> + Unpin) {
+        while let Some(trigger) = triggers.next().await {
+            let kind = Kind::ALL.into_iter().zip(&self.queues);
+            let mut queue = kind.filter(|(kind, _)| kind.name() == trigger.kind);
+            if let Some((_, queue)) = queue.next()
+                && queue.send(trigger).await.is_err()
+            {
+                return;
+            }
+        }
     }
 }
 
-/// Tunnels whose object, children or targets have changed.
-pub(super) fn all(
-    client: &Client,
-    namespace: Option<&str>,
-    feeds: Feeds,
-    clock: &Arc<WatchClock>,
-) -> Vec<Triggers> {
-    let tunnels = feeds.tunnels.grouped(groups);
-    let known = tunnels.cache();
-    let behind = known.clone();
-    let named_by = move |service: &Service| tunnels_naming(&known, &service.name_any(), service);
-    let reached_by = move |slice: &EndpointSlice| {
-        let service = caches::service_of(slice);
-        service.map_or_else(Vec::new, |name| tunnels_naming(&behind, name, slice))
+/// The objects of a queue, as its controller takes them.
+pub(super) fn queued<K>(queue: mpsc::Receiver<Trigger>) -> BoxStream<'static, ObjectRef<K>>
+where
+    K: Resource<DynamicType = ()> + 'static,
+{
+    let next = |mut queue: mpsc::Receiver<Trigger>| async move {
+        let trigger = queue.recv().await?;
+        let object = ObjectRef::new(&trigger.name).within(&trigger.namespace);
+        Some((object, queue))
     };
-    let (slices, peers) = (api(client, namespace), api(client, namespace));
-    vec![
-        watches::objects(api(client, namespace), tunnels, clock),
-        watches::targets(peers, feeds.peers, clock, watches::is_asked_alike, exit_of),
-        watches::named(api(client, namespace), feeds.services, clock, named_by),
-        watches::targets(
-            slices,
-            feeds.endpoint_slices,
-            clock,
-            watches::is_alike,
-            reached_by,
-        ),
-        watches::children(api(client, namespace), feeds.deployments, clock),
-        watches::children(api(client, namespace), feeds.replica_sets, clock),
-        watches::children(api(client, namespace), feeds.service_accounts, clock),
-        watches::children(api(client, namespace), feeds.network_policies, clock),
-        watches::children(api(client, namespace), feeds.config_maps, clock),
-        watches::children(api(client, namespace), feeds.pods, clock),
-        watches::children(api(client, namespace), feeds.pod_disruption_budgets, clock),
-        watches::children(api(client, namespace), feeds.autoscalers, clock),
-        watches::children(api(client, namespace), feeds.jobs, clock),
-    ]
+    stream::unfold(queue, next).boxed()
+}
+
+/// The watches of the objects, and of all that triggers their reconciliation.
+pub(super) struct Watches {
+    pub(super) tunnels: BoxStream<'static, ObjectRef<MuxTunnel>>,
+    pub(super) exits: BoxStream<'static, ObjectRef<MuxExit>>,
+    pub(super) rendezvous: BoxStream<'static, ObjectRef<MuxRendezvous>>,
+    /// Objects whose children, targets or peers have changed.
+    pub(super) others: Vec<Triggers>,
+}
+
+impl Watches {
+    pub(super) fn new(
+        client: &Client,
+        namespace: Option<&str>,
+        feeds: Feeds,
+        clock: &Arc<WatchClock>,
+    ) -> Self {
+        let known = feeds.tunnels.cache();
+        let behind = known.clone();
+        let named_by = move |service: &Service| naming(&known, &service.name_any(), service);
+        let reached_by = move |slice: &EndpointSlice| {
+            let service = caches::service_of(slice);
+            service.map_or_else(Vec::new, |name| naming(&behind, name, slice))
+        };
+        let (slices, peers) = (api(client, namespace), api(client, namespace));
+        let (tunnels, exits) = (feeds.tunnels.grouped(groups), feeds.exits.grouped(groups));
+        Self {
+            tunnels: watches::objects(api(client, namespace), tunnels, clock),
+            exits: watches::objects(api(client, namespace), exits, clock),
+            rendezvous: watches::objects(api(client, namespace), feeds.rendezvous, clock),
+            others: vec![
+                watches::targets(peers, feeds.peers, clock, watches::is_asked_alike, exit_of),
+                watches::named(api(client, namespace), feeds.services, clock, named_by),
+                watches::targets(
+                    slices,
+                    feeds.endpoint_slices,
+                    clock,
+                    watches::is_alike,
+                    reached_by,
+                ),
+                watches::children(api(client, namespace), feeds.deployments, clock),
+                watches::children(api(client, namespace), feeds.replica_sets, clock),
+                watches::children(api(client, namespace), feeds.service_accounts, clock),
+                watches::children(api(client, namespace), feeds.network_policies, clock),
+                watches::children(api(client, namespace), feeds.config_maps, clock),
+                watches::children(api(client, namespace), feeds.pods, clock),
+                watches::children(api(client, namespace), feeds.pod_disruption_budgets, clock),
+                watches::children(api(client, namespace), feeds.autoscalers, clock),
+                watches::children(api(client, namespace), feeds.jobs, clock),
+            ],
+        }
+    }
 }
 
 /// The exit that a peer names. The name cannot change.
-fn exit_of(peer: &MuxPeer) -> Vec<ObjectRef<MuxTunnel>> {
+fn exit_of(peer: &MuxPeer) -> Vec<Trigger> {
     let namespace = peer.namespace().unwrap_or_default();
-    let exit = ObjectRef::new(&peer.spec.exit_ref.name).within(&namespace);
-    vec![exit]
+    let exit = ObjectRef::<MuxExit>::new(&peer.spec.exit_ref.name).within(&namespace);
+    vec![exit.into()]
 }
 
-/// The tunnels that a changed grant concerns.
-pub(super) fn granted(grants: &Grants, known: Cache<MuxTunnel>) -> Triggers {
-    let concerned = move |()| stream::iter(known.references_of(&Group::Granted));
+/// The objects that a changed grant concerns.
+pub(super) fn granted(grants: &Grants, caches: &Caches) -> Triggers {
+    let (tunnels, exits) = (caches.tunnels.clone(), caches.exits.clone());
+    let concerned = move |()| {
+        let tunnels = tunnels.references_of(&Group::Granted).into_iter();
+        let exits = exits.references_of(&Group::Granted).into_iter();
+        let all = tunnels.map(Trigger::from).chain(exits.map(Trigger::from));
+        stream::iter(all.collect::<Vec<_>>())
+    };
     grants.changes().flat_map(concerned).boxed()
 }
 
+/// The objects that a changed class concerns, or changed labels of a namespace.
+pub(super) fn classed(classes: &Classes, caches: &Caches) -> Triggers {
+    let caches = caches.clone();
+    let concerned = move |change: Change| {
+        let mut all = concerned::<MuxTunnel>(&caches, &change);
+        all.extend(concerned::<MuxExit>(&caches, &change));
+        all.extend(concerned::<MuxRendezvous>(&caches, &change));
+        stream::iter(all)
+    };
+    classes.changes().flat_map(concerned).boxed()
+}
+
+pub(super) fn concerned<K: Cached>(caches: &Caches, change: &Change) -> Vec<Trigger>
+where
+    Object: From<Arc<K>>,
+{
+    let objects = K::of(caches).store().state().into_iter();
+    let concerned = objects.filter(|object| {
+        let namespace = object.namespace().unwrap_or_default();
+        let object = Object::from(object.clone());
+        // The placeholder of an object has no class.
+        change.concerns(&namespace, object.class_name())
+    });
+    let references = concerned.map(|object| ObjectRef::from_obj(object.as_ref()));
+    references.map(Trigger::from).collect()
+}
+
 /// The tunnels with a forward to the Service `name` in the namespace of `object`.
-pub(super) fn tunnels_naming<K: Resource>(
+pub(super) fn naming<K: Resource>(
     known: &Cache<MuxTunnel>,
     name: &str,
     object: &K,
-) -> Vec<ObjectRef<MuxTunnel>> {
+) -> Vec<Trigger> {
     let namespace = object.namespace().unwrap_or_default();
-    known.references_of(&Group::Service(namespace, name.to_owned()))
+    let tunnels = known.references_of(&Group::Service(namespace, name.to_owned()));
+    tunnels.into_iter().map(Trigger::from).collect()
 }
 
-/// The Services that a tunnel names, and whether the tunnel depends on grants.
-pub(super) fn groups(tunnel: &MuxTunnel) -> Vec<Group> {
-    let own = tunnel.namespace().unwrap_or_default();
-    let named = references::references(&tunnel.spec, &own);
+/// The Services that an object names, and whether the object depends on grants.
+pub(super) fn groups<K: Clone>(object: &K) -> Vec<Group>
+where
+    Object: From<Arc<K>>,
+{
+    let object = Object::from(Arc::new(object.clone()));
+    let own = object.namespace().unwrap_or_default();
+    let named = references::references(&object, &own);
     // If the operator does not apply the spec, the gateways may still have targets of an earlier
     // spec, which this spec does not show.
-    let depends = dereference::spec(tunnel).is_err() || !named.foreign.is_empty();
+    let is_applied = !object.is_paused() && object.undecoded().is_none();
+    let depends = !is_applied || !named.foreign.is_empty();
     let services = named.services.into_iter();
     services
         .map(|service| Group::Service(service.namespace, service.name))

@@ -1,45 +1,77 @@
-//! Step 7: writes the status of the tunnel. This module requires a client.
+//! Step 7: writes the status of the object. This module requires a client.
 //!
 //! Input: the [`Outcome`] of the earlier steps. Output: the written status. `status` is the pure
-//! part. An unchanged status is not written. The figures in the status are rounded and rarely
-//! written, because every write is delivered to all watchers.
+//! part. An unchanged status is not written. Figures that change all the time are metrics, and
+//! counts in the status are rarely written, because every write is delivered to all watchers.
 
+mod addresses;
 pub mod bottleneck;
+mod counts;
 mod credentials;
 mod dials;
 pub mod facts;
 mod files;
 mod foremost;
 mod peers;
-mod telemetry;
+mod progress;
+mod status;
+mod unknown_keys;
 pub mod verdicts;
 
 pub use bottleneck::BottleneckHold;
+pub use counts::CountClock;
 pub use peers::update_peers;
-pub(crate) use peers::write as write_peer;
-pub use telemetry::TelemetryClock;
+pub use status::Status;
+pub use unknown_keys::UnknownKeys;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
 use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, tunnel_condition as condition};
-use serde_json::json;
+use muxtunnel_crds::condition;
+use serde::Serialize;
 
 pub use super::error::UpdateStatusError;
 use super::hindrance::Hindrance;
-use super::problem::Problem;
+use super::object::{Object, of_each};
 use super::publish::Outcome;
-use crate::caches::Cluster;
+use crate::caches::{Cached, Cluster};
 use crate::clock::Now;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
+use crate::status_patch::status_patch;
+
+/// The order of conditions in the status.
+const ORDER: [&str; 11] = [
+    condition::READY,
+    condition::ACCEPTED,
+    condition::PROGRAMMED,
+    condition::CONNECTED,
+    condition::AVAILABLE,
+    condition::CREDENTIALS_VALID,
+    condition::TUNING_APPLIED,
+    condition::WAN_EMULATED,
+    condition::NETWORK_READY,
+    condition::RECONCILING,
+    condition::STALLED,
+];
+
+/// The conditions that depend on what the gateways do.
+const OBSERVED: [&str; 6] = [
+    condition::CONNECTED,
+    condition::AVAILABLE,
+    condition::CREDENTIALS_VALID,
+    condition::TUNING_APPLIED,
+    condition::WAN_EMULATED,
+    condition::NETWORK_READY,
+];
 
 /// Delays writes of figures that change continuously.
 #[derive(Debug, Default)]
 pub struct StatusDebounce {
-    telemetry: TelemetryClock,
+    counts: CountClock,
     bottlenecks: BottleneckHold,
 }
 
@@ -50,144 +82,117 @@ pub struct StatusDebounce {
 /// [`UpdateStatusError`] if the API server refuses the write or does not answer.
 pub async fn update_status(
     cluster: &Cluster,
-    tunnel: &MuxTunnel,
+    object: &Object,
     (outcome, stale): (&Outcome, &[String]),
     debounce: &StatusDebounce,
     now: Now,
-) -> Result<MuxTunnelStatus, UpdateStatusError> {
-    let old = tunnel.status.clone().unwrap_or_default();
-    let mut new = status(tunnel, (outcome, stale), &old, &now.whole_second());
-    let uid = tunnel.uid().unwrap_or_default();
-    if let Some(carriers) = &mut new.carriers {
-        let old_rtt = old.carriers.and_then(|carriers| carriers.rtt_milliseconds);
-        let rtt = carriers.rtt_milliseconds;
-        carriers.rtt_milliseconds = debounce.telemetry.settle(&uid, old_rtt, rtt, now.instant);
+) -> Result<Status, UpdateStatusError> {
+    let mut old = Status::of(object);
+    let mut new = status(object, (outcome, stale), &now.whole_second());
+    let uid = object.uid().unwrap_or_default();
+    let known = old.counts().into_iter().map(|count| *count).collect();
+    let seen = new.counts().into_iter().map(|count| *count).collect();
+    let settled = debounce.counts.settle(&uid, known, seen, now.instant);
+    for (count, settled) in new.counts().into_iter().zip(settled) {
+        *count = settled;
     }
-    if let Outcome::Observed(_, _, seen, _) = outcome {
-        let shown = old.bottleneck.as_ref().map(|old| old.direction);
+    if let (Outcome::Observed(_, _, seen, _), Some(new)) = (outcome, new.bottleneck()) {
+        let old = old.bottleneck().and_then(Option::take);
+        let shown = old.as_ref().map(|old| old.direction);
         let said = bottleneck::bottleneck(seen, shown);
-        let hold = &debounce.bottlenecks;
-        new.bottleneck = hold.settle(&uid, old.bottleneck, said, now.instant);
+        *new = debounce.bottlenecks.settle(&uid, old, said, now.instant);
     }
-    if tunnel.status.as_ref() == Some(&new) {
-        return Ok(new);
-    }
-    let namespace = tunnel.namespace().unwrap_or_default();
-    // The answer contains the spec, which this version perhaps cannot decode.
-    let api: Api<DeserializeGuard<MuxTunnel>> = Api::namespaced(cluster.client.clone(), &namespace);
-    let body = json!({
-        "apiVersion": MuxTunnel::api_version(&()),
-        "kind": MuxTunnel::kind(&()),
-        "status": new,
-    });
-    let params = PatchParams::apply(MANAGER).force();
-    let written = api
-        .patch_status(&tunnel.name_any(), &params, &Patch::Apply(body))
-        .await?;
-    if let Ok(written) = &written.0 {
-        cluster.caches.tunnels.wrote(written);
+    if new != Status::of(object) {
+        of_each!(object, object => write(cluster, &**object, &new).await?);
     }
     Ok(new)
 }
 
-/// The status for `outcome`. Pure.
-fn status(
-    tunnel: &MuxTunnel,
-    (outcome, stale): (&Outcome, &[String]),
-    old: &MuxTunnelStatus,
-    now: &Time,
-) -> MuxTunnelStatus {
-    let generation = tunnel.metadata.generation;
-    let (mut verdicts, mut status) = match outcome {
-        // There is no new observation, so the status stays.
-        Outcome::Awaited => return old.clone(),
-        Outcome::Hindered(hindrance) => {
-            let problem = hindrance.problem();
-            match hindrance {
-                Hindrance::Paused => return paused(old, now),
-                Hindrance::Failed(_) => return refused(&problem, old, generation, now),
-                _ => (blocked(problem.code, &problem.detail), old.clone()),
+/// Writes the status of `object`. If the object was deleted meanwhile, does nothing.
+pub(crate) async fn write<K>(
+    cluster: &Cluster,
+    object: &K,
+    status: &(impl Serialize + Sync),
+) -> Result<(), kube::Error>
+where
+    K: Cached + Resource<Scope = NamespaceResourceScope>,
+{
+    let namespace = object.namespace().unwrap_or_default();
+    // The answer contains the spec, which this version perhaps cannot decode.
+    let api: Api<DeserializeGuard<K>> = Api::namespaced(cluster.client.clone(), &namespace);
+    let body = status_patch::<K>(status);
+    let params = PatchParams::apply(MANAGER).force();
+    let name = object.name_any();
+    match api.patch_status(&name, &params, &Patch::Apply(body)).await {
+        Ok(written) => {
+            if let Ok(written) = &written.0 {
+                K::of(&cluster.caches).wrote(written);
             }
+            Ok(())
         }
-        Outcome::Observed(valid, applied, seen, certified) => (
-            verdicts::verdicts(valid, applied, seen, certified),
-            facts::facts(valid, applied, seen, certified),
-        ),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The object `name` of `all`.
+fn named<'a, K: Resource>(all: &'a [K], name: &str) -> Option<&'a K> {
+    all.iter()
+        .find(|one| one.meta().name.as_deref() == Some(name))
+}
+
+/// The status for `outcome`. Pure.
+fn status(object: &Object, (outcome, stale): (&Outcome, &[String]), now: &Time) -> Status {
+    let (old, generation) = (object.conditions(), object.meta().generation);
+    let mut status = Status::of(object);
+    let mut new = match outcome {
+        // There is no new observation, so the status stays.
+        Outcome::Awaited => return status,
+        Outcome::Hindered(hindrance) => {
+            let verdicts = hindered(hindrance, old);
+            let mut new = conditions(&verdicts, old, generation, now);
+            new.extend(kept(&new, old));
+            new
+        }
+        Outcome::Observed(valid, applied, seen, certified) => {
+            status = facts::facts(valid, applied, seen, certified);
+            let verdicts = verdicts::verdicts(valid, applied, seen, (certified, stale));
+            conditions(&verdicts, old, generation, now)
+        }
     };
-    verdicts.extend(watches_current(stale));
-    status.observed_generation = generation;
-    status.conditions = conditions(&verdicts, &old.conditions, generation, now);
+    new.sort_by_key(|one| ORDER.iter().position(|type_| *type_ == one.type_));
+    status.judge(new, generation);
     status
 }
 
-/// The verdict that a watch is stale. `None` if all watches are current.
-fn watches_current(stale: &[String]) -> Option<Verdict> {
-    (!stale.is_empty()).then(|| {
-        let detail = format!(
-            "the API server has not answered these watches for three minutes: {}",
-            stale.join(", ")
-        );
-        Verdict::no(condition::WATCHES_CURRENT, Code::WatchUnanswered, detail)
-    })
-}
-
-/// The old status with a new condition `Ready`. There is no observation, so the generation and the
-/// other conditions stay unchanged.
-fn paused(old: &MuxTunnelStatus, now: &Time) -> MuxTunnelStatus {
-    let mut status = old.clone();
-    let place = |type_| old.conditions.iter().position(|old| old.type_ == type_);
-    let ready = place(condition::READY);
-    let before = ready.map(|index| &old.conditions[index]);
-    let verdict = Verdict {
-        type_: condition::READY,
-        holds: match before.map(|before| before.status.as_str()) {
-            Some("True") => Some(true),
-            Some("False") => Some(false),
-            _ => None,
-        },
-        code: Code::Paused,
-        detail: String::new(),
+/// The conditions of `old` that `new` does not replace. There is no observation, so they stay.
+fn kept(new: &[Condition], old: &[Condition]) -> Vec<Condition> {
+    let of_progress = [condition::RECONCILING, condition::STALLED];
+    let stays = |old: &&Condition| {
+        ORDER.contains(&&*old.type_)
+            && !of_progress.contains(&&*old.type_)
+            && !new.iter().any(|new| new.type_ == old.type_)
     };
-    let generation = before.and_then(|before| before.observed_generation);
-    let new = conditions(&[verdict], &old.conditions, generation, now);
-    let replaced = ready.map_or(0..0, |index| index..index + 1);
-    status.conditions.splice(replaced, new);
-    status
-}
-
-/// The old status with a condition `Ready` that states the API server's refusal for this
-/// generation.
-fn refused(
-    problem: &Problem,
-    old: &MuxTunnelStatus,
-    generation: Option<i64>,
-    now: &Time,
-) -> MuxTunnelStatus {
-    let verdicts = blocked(problem.code, &problem.detail);
-    let mut new = conditions(&verdicts, &old.conditions, generation, now);
-    for new in new.iter_mut().filter(|new| new.type_ != condition::READY) {
-        let known = old.conditions.iter().find(|old| old.type_ == new.type_);
-        if let Some(known) = known {
-            *new = known.clone();
-        }
-    }
-    MuxTunnelStatus {
-        observed_generation: generation,
-        conditions: new,
-        ..old.clone()
-    }
+    old.iter().filter(stays).cloned().collect()
 }
 
 /// The verdicts if the operator has neither applied the spec nor observed the gateways.
-fn blocked(code: Code, sentence: &str) -> Vec<Verdict> {
-    let unknown = |type_| Verdict::unknown(type_, code, sentence);
-    vec![
-        Verdict::no(condition::READY, code, sentence),
-        unknown(condition::AVAILABLE),
-        unknown(condition::CARRIER_CONNECTED),
-        unknown(condition::CREDENTIALS_VALID),
-        unknown(condition::TUNING_APPLIED),
-        unknown(condition::WAN_EMULATED),
-        unknown(condition::NETWORK_READY),
-    ]
+fn hindered(hindrance: &Hindrance, old: &[Condition]) -> Vec<Verdict> {
+    let problem = hindrance.problem();
+    let no = |type_| Verdict::no(type_, problem.code, &*problem.detail);
+    let unknown = |type_| Verdict::unknown(type_, problem.code, &*problem.detail);
+    let mut verdicts = vec![no(condition::READY), no(condition::PROGRAMMED)];
+    verdicts.extend(progress::progress(&verdicts[0], false));
+    // What the gateways did before a pause or a failure still counts.
+    let stays = matches!(hindrance, Hindrance::Paused | Hindrance::Failed(_));
+    if !stays && problem.code != Code::ImmutableField {
+        verdicts.push(no(condition::ACCEPTED));
+    }
+    let is_known = |type_: &str| old.iter().any(|old| old.type_ == type_);
+    let lost = OBSERVED.into_iter().filter(|type_| match is_known(type_) {
+        true => !stays,
+        false => *type_ == condition::AVAILABLE,
+    });
+    verdicts.extend(lost.map(unknown));
+    verdicts
 }

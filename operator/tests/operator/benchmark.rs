@@ -10,18 +10,18 @@ use muxtunnel_operator::benchmark_controller::build::{environment, results, runn
 use muxtunnel_operator::benchmark_controller::validate::validate;
 use serde_json::{Value, json};
 
-use crate::fixtures::benchmark::{benchmark, settings};
+use crate::fixtures::benchmark::{benchmark, class, settings};
 
 /// All objects of a benchmark that uses every feature.
 pub(crate) fn objects() -> Vec<Value> {
     let spec = "
-tunnel: {carrier: {security: {mode: None}}}
-delays: [50ms, 0ms]
-tunings: [Wan]
+tunnel: {security: {mode: None}}
+delayMilliseconds: [50, 0]
+profiles: [WAN]
 ";
-    let valid = validate(&benchmark(spec)).unwrap();
+    let valid = validate(&benchmark(spec), Ok(class())).unwrap();
     let mut objects = vec![
-        json!(runner::job(&settings(), &valid)),
+        json!(runner::job(&valid)),
         json!(runner::secret(&valid, "token")),
         json!(runner::operator_key(&valid, "hash".to_owned())),
         json!(results::config_map(&valid, &[], None)),

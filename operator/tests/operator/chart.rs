@@ -12,7 +12,7 @@ mod values;
 use std::fs;
 
 use muxtunnel_testkit::generated::{checkout, compare};
-use muxtunnel_testkit::pod_security::violations;
+use muxtunnel_testkit::openshift::restricted_v2;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -45,13 +45,13 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn every_pod_of_the_chart_fits_into_restricted() {
+fn every_pod_of_the_chart_fits_into_restricted_v2() {
     for name in GOLDEN {
         let documents = golden(name);
         for kind in ["Deployment", "Job"] {
             for object in of_kind(&documents, kind) {
-                let found = violations(&object["spec"]["template"]["spec"]);
-                assert!(found.is_empty(), "{name}: {kind}: {found:?}");
+                let admitted = restricted_v2(&object["spec"]["template"]["spec"]);
+                assert!(admitted.is_ok(), "{name}: {kind}: {admitted:?}");
             }
         }
     }

@@ -12,5 +12,4 @@ mod chart;
 mod failure;
 mod fixtures;
 mod quantity;
-mod settings;
 mod tunnel;

@@ -34,7 +34,12 @@ pub(super) fn is_in(key: &str, namespace: Option<&str>) -> bool {
 
 /// Whether the object with that key is cluster-wide.
 pub(super) fn is_cluster_wide(key: &str) -> bool {
-    let resources = ["customresourcedefinitions/", "namespaces/", "nodes/"];
+    let resources = [
+        "customresourcedefinitions/",
+        "muxclasses/",
+        "namespaces/",
+        "nodes/",
+    ];
     resources.iter().any(|resource| key.starts_with(resource))
 }
 

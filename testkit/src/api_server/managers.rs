@@ -34,6 +34,10 @@ impl Managers {
         object: &mut Value,
         applied: &Value,
     ) -> Result<(), Vec<String>> {
+        assert!(
+            !has_empty_object(&applied["status"]),
+            "the real server stores null for an empty object that had fields, and refuses null: {applied}"
+        );
         let key = (manager.to_owned(), "Apply", subresource.to_owned());
         let paths = leaves(applied);
         let others = self.0.iter().filter(|(other, _)| **other != key);
@@ -298,5 +302,16 @@ fn merge(object: &mut Value, applied: &Value, field: &str) {
             *object = Value::Array(new);
         }
         _ => *object = applied.clone(),
+    }
+}
+
+/// Whether `value` contains an object without fields, apart from `value` itself.
+fn has_empty_object(value: &Value) -> bool {
+    let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+    let bad = |value: &Value| is_empty(value) || has_empty_object(value);
+    match value {
+        Value::Object(fields) => fields.values().any(bad),
+        Value::Array(items) => items.iter().any(bad),
+        _ => false,
     }
 }

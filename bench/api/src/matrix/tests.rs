@@ -4,13 +4,13 @@ fn seeds() -> Matrix {
     Matrix {
         connections: vec![1, 2, 10],
         one_way_delays_ms: vec![50, 0],
-        tunings: vec!["None".into(), "Wan".into()],
+        profiles: vec!["None".into(), "WAN".into()],
         paths: vec![Path::Direct, Path::Tunnel],
         protocols: vec!["Native".into()],
         duration_s: 5,
         warm_up_s: 2,
         rounds: 3,
-        udp_rate_kbit_s: 100_000,
+        udp_bits_per_second: 100_000_000,
     }
 }
 
@@ -21,15 +21,15 @@ fn the_seeds_matrix_has_four_environments_and_24_cells() {
     let environments: Vec<_> = matrix
         .environments()
         .into_iter()
-        .map(|key| (key.index, key.one_way_delay_ms, key.tuning))
+        .map(|key| (key.index, key.one_way_delay_ms, key.profile))
         .collect();
     assert_eq!(
         environments,
         [
             (0, 50, "None".into()),
-            (1, 50, "Wan".into()),
+            (1, 50, "WAN".into()),
             (2, 0, "None".into()),
-            (3, 0, "Wan".into())
+            (3, 0, "WAN".into())
         ]
     );
     let cells = matrix.cells();
@@ -49,7 +49,7 @@ fn the_seeds_matrix_has_four_environments_and_24_cells() {
 #[test]
 fn protocols_are_compared_in_one_environment() {
     let matrix = Matrix {
-        protocols: vec!["Jmux".into(), "Native".into()],
+        protocols: vec!["JMUX".into(), "Native".into()],
         ..seeds()
     };
     assert_eq!(matrix.environments().len(), 4);
@@ -71,7 +71,7 @@ fn protocols_are_compared_in_one_environment() {
 fn ip_packets_have_one_route_by_the_protocol_that_carries_them() {
     let matrix = Matrix {
         paths: vec![Path::Direct, Path::Tunnel, Path::Network],
-        protocols: vec!["Jmux".into(), "QUIC".into()],
+        protocols: vec!["JMUX".into(), "QUIC".into()],
         ..seeds()
     };
     assert_eq!(matrix.check(), Ok(()));
@@ -128,21 +128,21 @@ fn what_cannot_be_run_is_refused_with_the_value() {
     );
     check(
         |m| m.duration_s = 0,
-        "duration (seconds) 0 is out of range: use 1 to 3600",
+        "durationSeconds 0 is out of range: use 1 to 3600",
     );
     check(|m| m.rounds = 10, "rounds 10 is out of range: use 1 to 9");
     check(
-        |m| m.udp_rate_kbit_s = 99,
-        "udp.rate (kbit) 99 is out of range: use 100 to 10000000",
+        |m| m.udp_bits_per_second = 99_999,
+        "udp.bitsPerSecond 99999 is out of range: use 100000 to 10000000000",
     );
     check(
         |m| m.warm_up_s = 5,
-        "warmUp 5s must be shorter than duration 5s, which includes the warm-up",
+        "warmUpSeconds 5 must be less than durationSeconds 5, which includes the warm-up",
     );
     check(
         |m| {
             m.paths = vec![Path::Network];
-            m.protocols = vec!["Jmux".into()];
+            m.protocols = vec!["JMUX".into()];
         },
         "paths has Network, which needs exactly one of the protocols Native and QUIC; protocols has 0 of them",
     );
@@ -154,14 +154,14 @@ fn what_cannot_be_run_is_refused_with_the_value() {
         "paths has Network, which needs exactly one of the protocols Native and QUIC; protocols has 2 of them",
     );
     check(
-        |m| m.tunings = vec!["a b".into()],
-        "tunings has \"a b\": use names of 1 to 32 letters, digits and dashes",
+        |m| m.profiles = vec!["a b".into()],
+        "profiles has \"a b\": use names of 1 to 32 letters, digits and dashes",
     );
     check(
         |m| {
             m.connections = (1..=8).collect();
             m.one_way_delays_ms = (1..=8).collect();
-            m.tunings = (1..=5).map(|n| format!("t{n}")).collect();
+            m.profiles = (1..=5).map(|n| format!("t{n}")).collect();
         },
         "the matrix has 640 cells: reduce them to at most 512",
     );

@@ -112,7 +112,8 @@ fn two_builds_are_compared_in_bulk_and_in_exchanges_on_loopback_and_veth() {
         .flat_map(|environment| {
             let cells = environment.cells.iter();
             cells.map(|cell| {
-                assert_eq!(cell.systems, [System::MuxgateNative]);
+                let systems = [System::MuxgateNative, System::MuxgateKeys];
+                assert_eq!(cell.systems, systems);
                 (environment.topology, cell.scenario, cell.connections)
             })
         })

@@ -17,10 +17,19 @@ pub(crate) struct Limits {
     pub(crate) retain_bytes: u64,
 }
 
+/// A build of muxgate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Muxgate<'a> {
+    pub(crate) program: &'a Path,
+    /// The folder with the configuration files of the gateways, if the lab of another tree has
+    /// written them. `None`: this lab writes the files.
+    pub(crate) files: Option<&'a Path>,
+}
+
 /// The input for the command lines and configuration files of a system.
 pub(super) struct Setup<'a> {
     pub(super) addresses: Addresses,
-    pub(super) muxgate: &'a Path,
+    pub(super) muxgate: Muxgate<'a>,
     pub(super) limits: Limits,
     /// Folder for configuration files.
     pub(super) folder: &'a Path,

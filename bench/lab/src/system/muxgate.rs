@@ -18,24 +18,23 @@ use serde_json::{Value, json};
 
 use super::{
     CARRIER_PORT, Interface, Launch, PROXY_PORT, Proxy, Service, Setup, entry_at, openssh,
-    target_at,
 };
 use crate::topology::{Place, TUNNEL, at};
+
+/// The gateways, in the names of their configuration files.
+const ENTRY: &str = "entry";
+const EXIT: &str = "exit";
+const RENDEZVOUS: &str = "rendezvous";
 
 /// The names in the certificates of the dialling and of the accepting gateway.
 const DIALS: &str = "dials.example.com";
 const ACCEPTS: &str = "accepts.example.com";
 
-/// The name and the secrets with which exit and entry authenticate to the rendezvous.
-const MEETING: &str = "lab";
-const SECRET: &str = "exit-secret-of-the-lab-16-bytes-at-least";
-const VISIT_SECRET: &str = "entry-secret-of-the-lab-16-bytes-at-least";
-
 /// How carriers are secured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Security {
     None,
-    MutualTls,
+    Certificates,
     PublicKeys,
     /// SSH's own encryption and authentication.
     Ssh,
@@ -98,21 +97,14 @@ impl Packets {
 
     fn config(self) -> Value {
         let [entry, exit] = TUNNEL;
-        let mut config = json!({
+        json!({
             "device": Interface::NAME,
             "entryCIDRs": [entry],
             "exitCIDRs": [exit],
             "offloads": self.offloads,
-        });
-        // The field `queues` is omitted if possible, because gateways of earlier commits do not
-        // know it.
-        if self.queues > 1 {
-            config["queues"] = json!(self.queues);
-        }
-        if self.mtu != MTU_DEFAULT {
-            config["mtu"] = json!(self.mtu);
-        }
-        config
+            "queues": self.queues,
+            "mtu": self.mtu,
+        })
     }
 }
 
@@ -121,8 +113,8 @@ impl Packets {
 pub(super) struct Gateways {
     /// Mux protocol, as the configuration file names it.
     pub(super) protocol: &'static str,
-    /// Transport of the carriers, as the configuration file names it. With `None` the file omits
-    /// the field, because older gateways do not know it.
+    /// Transport of the carriers, as the configuration file names it. `None`: the transport of the
+    /// protocol.
     pub(super) transport: Option<&'static str>,
     /// Congestion control of the carriers, as the configuration file names it.
     pub(super) congestion_control: &'static str,
@@ -187,44 +179,74 @@ impl Gateways {
     }
 
     pub(super) fn launches(self, setup: &Setup<'_>) -> Result<Vec<Launch>> {
+        let folder = match setup.muxgate.files {
+            Some(folder) => folder,
+            None => {
+                self.write_files(setup)?;
+                setup.folder
+            }
+        };
+        let (program, folder) = (setup.muxgate.program.display(), folder.display());
+        let gateway = |place, name| {
+            let line = format!("{program} run --config {folder}/{}", file_of(name));
+            Launch::new(place, &line)
+        };
+        let (dials_at, accepts_at) = match self.way {
+            Way::Reverse => (Place::Exit, Place::Entry),
+            Way::Forward | Way::Dynamic(_) | Way::Visitor => (Place::Entry, Place::Exit),
+        };
+        let (accepts, dials) = (gateway(accepts_at, EXIT), gateway(dials_at, ENTRY));
+        let mut launches = match self.way {
+            Way::Visitor => {
+                let rendezvous = gateway(Place::Entry, RENDEZVOUS).called(RENDEZVOUS);
+                vec![rendezvous.listening(CARRIER_PORT), accepts, dials]
+            }
+            _ => vec![accepts.listening(CARRIER_PORT), dials],
+        };
+        if let Some(packets) = self.packets {
+            for launch in &mut launches {
+                launch.interface = Some(packets.interface());
+            }
+        }
+        Ok(launches)
+    }
+
+    /// Writes the configuration files of the gateways, and the files that they name.
+    fn write_files(self, setup: &Setup<'_>) -> Result<()> {
         let addresses = &setup.addresses;
         let keys = self.keys(setup)?;
-        let (dials_at, accepts_at, carrier) = match self.way {
-            Way::Forward | Way::Dynamic(_) => (Place::Entry, Place::Exit, addresses.carrier_exit),
-            Way::Reverse => (Place::Exit, Place::Entry, addresses.carrier_entry),
-            Way::Visitor => (Place::Entry, Place::Exit, addresses.carrier_entry),
+        let carrier = match self.way {
+            Way::Forward | Way::Dynamic(_) => addresses.carrier_exit,
+            Way::Reverse | Way::Visitor => addresses.carrier_entry,
         };
         let carrier = at(carrier, CARRIER_PORT);
         let mut exit = json!({"role": "Exit"});
         let mut entry = json!({
             "role": "Entry",
-            "connect": carrier,
+            "connect": [{"name": "exit", "address": carrier}],
             "pool": {"min": self.carriers, "max": self.carriers},
         });
-        let mut launches = Vec::new();
         if self.way == Way::Visitor {
-            let secrets = setup.file("secrets", &format!("{MEETING} {SECRET} {VISIT_SECRET}\n"))?;
+            let (private, public) = key_pair(setup, "rendezvous.key")?;
             let own = json!({
                 "role": "Rendezvous",
-                "security": {"mode": "None"},
+                "security": {"mode": "PublicKeys", "privateKeyFiles": [private]},
                 "listen": carrier,
-                "secretsFile": secrets,
+                "members": [
+                    {"name": "entry", "publicKeys": keys.accepts["peers"][0]["publicKeys"]},
+                    {"name": "exit", "publicKeys": keys.exit["publicKeys"]},
+                ],
             });
-            let registers = setup.file("exit-secret", SECRET)?;
-            let visits = setup.file("entry-secret", VISIT_SECRET)?;
-            exit["rendezvous"] = json!({"name": MEETING, "secretFile": registers});
-            entry["rendezvous"] = json!({"name": MEETING, "secretFile": visits});
-            exit["connect"] = json!(carrier);
-            launches.push(
-                launch(setup, Place::Entry, "rendezvous", &own)?
-                    .called("rendezvous")
-                    .listening(CARRIER_PORT),
-            );
+            let place = json!({"address": carrier, "publicKeys": [public.rendezvous]});
+            entry["connect"] = json!([{"name": "exit", "rendezvous": place}]);
+            exit["rendezvous"] = json!([{"name": "rendezvous", "address": carrier, "publicKeys": place["publicKeys"]}]);
+            write_file(setup, RENDEZVOUS, &own)?;
         } else {
             exit["listen"] = json!(carrier);
         }
         let listens = Service::ALL.map(|service| entry_at(addresses.entry, service));
-        let allow = Service::ALL.map(|service| target_at(addresses.target, service));
+        let network = format!("{}/32", addresses.target);
+        let allow = Service::ALL.map(|service| json!({"cidr": network, "port": service.port()}));
         match (self.packets, self.way) {
             (Some(packets), _) => {
                 entry["network"] = packets.config();
@@ -234,23 +256,30 @@ impl Gateways {
             (None, _) => exit["allow"] = json!(allow),
         }
         if self.packets.is_none() {
-            entry["forwards"] = json!(self.forwards(setup));
+            let forwards = match self.way {
+                Way::Reverse => "reverseForwards",
+                _ => "forwards",
+            };
+            entry[forwards] = json!(forwards_of(setup));
+        }
+        if let Way::Dynamic(proxy) = self.way {
+            entry["proxies"] = json!([{
+                "name": "proxy",
+                "listen": at(addresses.entry, PROXY_PORT),
+                "protocol": match proxy {
+                    Proxy::Socks5 => "SOCKS5",
+                    Proxy::Http => "HTTP",
+                },
+            }]);
+        }
+        for (field, identities) in keys.exit.as_object().into_iter().flatten() {
+            entry["connect"][0][field] = identities.clone();
         }
         for (own, keys) in [(&mut entry, &keys.dials), (&mut exit, &keys.accepts)] {
             self.complete(own, keys, setup);
         }
-        let accepts = launch(setup, accepts_at, "exit", &exit)?;
-        launches.push(match self.way {
-            Way::Visitor => accepts,
-            _ => accepts.listening(CARRIER_PORT),
-        });
-        launches.push(launch(setup, dials_at, "entry", &entry)?);
-        if let Some(packets) = self.packets {
-            for launch in &mut launches {
-                launch.interface = Some(packets.interface());
-            }
-        }
-        Ok(launches)
+        write_file(setup, EXIT, &exit)?;
+        write_file(setup, ENTRY, &entry)
     }
 
     /// Adds the settings that are equal at both ends.
@@ -271,44 +300,19 @@ impl Gateways {
         own["splice"] = json!(self.splice);
     }
 
-    fn forwards(self, setup: &Setup<'_>) -> Vec<Value> {
-        let addresses = &setup.addresses;
-        let forward = |service: Service| {
-            let mut forward = json!({
-                "name": service.name(),
-                "listen": entry_at(addresses.entry, service),
-                "target": {"host": addresses.target, "port": service.port()},
-            });
-            if self.way == Way::Reverse {
-                forward["direction"] = json!("ExitToEntry");
-            }
-            forward
-        };
-        let mut forwards = Service::ALL.map(forward).to_vec();
-        if let Way::Dynamic(proxy) = self.way {
-            forwards.push(json!({
-                "name": "proxy",
-                "listen": at(addresses.entry, PROXY_PORT),
-                "protocol": match proxy {
-                    Proxy::Socks5 => "Socks5",
-                    Proxy::Http => "HttpConnect",
-                },
-            }));
-        }
-        forwards
-    }
-
     fn keys(self, setup: &Setup<'_>) -> Result<Keys> {
         match self.security {
             Security::None => Ok(Keys {
                 dials: json!({"mode": "None"}),
+                exit: json!({}),
                 accepts: json!({"mode": "None"}),
             }),
-            Security::MutualTls => {
+            Security::Certificates => {
                 let certificates = certificates(setup.folder)?;
                 Ok(Keys {
                     dials: certificates.dials.security(),
-                    accepts: certificates.accepts.security(),
+                    exit: certificates.dials.peers(),
+                    accepts: certificates.accepts.accepting(),
                 })
             }
             Security::PublicKeys => public_keys(setup),
@@ -317,22 +321,37 @@ impl Gateways {
     }
 }
 
-/// The field `security` of the dialling and of the accepting gateway.
+/// The forwards of all services.
+fn forwards_of(setup: &Setup<'_>) -> Vec<Value> {
+    let addresses = &setup.addresses;
+    let forward = |service: Service| {
+        json!({
+            "name": service.name(),
+            "listen": entry_at(addresses.entry, service),
+            "targets": [{"host": addresses.target, "port": service.port()}],
+        })
+    };
+    Service::ALL.map(forward).to_vec()
+}
+
+/// The field `security` of the dialling and of the accepting gateway, and the identities that the
+/// dialling gateway accepts: fields of an exit in `connect`.
 struct Keys {
     dials: Value,
+    exit: Value,
     accepts: Value,
 }
 
-/// `name`: a part of the configuration file's name.
-fn launch(setup: &Setup<'_>, place: Place, name: &str, config: &Value) -> Result<Launch> {
+/// The configuration file of a gateway. The labs of other commits have the same names.
+fn file_of(gateway: &str) -> String {
+    format!("muxgate-{gateway}.yaml")
+}
+
+fn write_file(setup: &Setup<'_>, gateway: &str, config: &Value) -> Result<()> {
     // JSON is valid YAML.
     let text = serde_json::to_string_pretty(config)?;
-    let path = setup.file(&format!("muxgate-{name}.yaml"), &text)?;
-    let program = setup.muxgate.display();
-    Ok(Launch::new(
-        place,
-        &format!("{program} run --config {path}"),
-    ))
+    setup.file(&file_of(gateway), &text)?;
+    Ok(())
 }
 
 /// The files of an end with a certificate, and the name in the certificate of its peer.
@@ -346,12 +365,21 @@ pub(super) struct Certified {
 impl Certified {
     fn security(&self) -> Value {
         json!({
-            "mode": "MutualTls",
+            "mode": "Certificates",
             "certificate": self.certificate,
             "key": self.key,
             "ca": self.ca,
-            "peers": [self.peer],
         })
+    }
+
+    fn peers(&self) -> Value {
+        json!({"certificateNames": [self.peer]})
+    }
+
+    fn accepting(&self) -> Value {
+        let mut security = self.security();
+        security["peers"] = json!([self.peers()]);
+        security
     }
 }
 
@@ -417,31 +445,50 @@ fn ssh_keys(setup: &Setup<'_>) -> Result<Keys> {
             "knownHosts": known,
             "hostKeyAlias": ACCEPTS,
         }),
+        exit: json!({}),
         accepts: json!({"mode": "SSH", "hostKeys": [accepts], "authorizedKeys": dials_public}),
     })
 }
 
-/// Creates a key for each end with `muxgate keygen`.
-fn public_keys(setup: &Setup<'_>) -> Result<Keys> {
-    let pair = |name: &str| {
-        let path = setup.folder.join(name);
-        let mut command = Command::new(setup.muxgate);
-        let output = command.args(["keygen", "--force"]).arg(&path).output();
-        let output = output.context("cannot start muxgate keygen")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "muxgate keygen: {}", said.trim());
-        let text = String::from_utf8_lossy(&output.stdout);
-        let mut lines = text.lines().map(str::to_owned);
-        let public = lines.next().zip(lines.next());
-        Ok((
-            path,
-            public.context("muxgate keygen printed no public keys")?,
-        ))
+/// The public key of a gateway in each role.
+struct PublicKey {
+    entry: String,
+    exit: String,
+    rendezvous: String,
+}
+
+/// Creates a key with `muxgate keygen`. Returns the file of the private key.
+fn key_pair(setup: &Setup<'_>, name: &str) -> Result<(PathBuf, PublicKey)> {
+    let path = setup.folder.join(name);
+    let mut command = Command::new(setup.muxgate.program);
+    let output = command.args(["keygen", "--force"]).arg(&path).output();
+    let output = output.context("cannot start muxgate keygen")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "muxgate keygen: {}", said.trim());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    let lines: Result<[String; 3], _> = lines.try_into();
+    let [entry, exit, rendezvous] =
+        lines.map_err(|_| anyhow::anyhow!("muxgate keygen did not print three public keys"))?;
+    let public = PublicKey {
+        entry,
+        exit,
+        rendezvous,
     };
-    let ((dials, (entry, _)), (accepts, (_, exit))) = (pair("dials.key")?, pair("accepts.key")?);
-    let end = |private: &Path, peer: &str| json!({"mode": "PublicKeys", "privateKeyFiles": [private], "peers": [peer]});
+    Ok((path, public))
+}
+
+/// Creates a key for each end.
+fn public_keys(setup: &Setup<'_>) -> Result<Keys> {
+    let (dials, near) = key_pair(setup, "dials.key")?;
+    let (accepts, far) = key_pair(setup, "accepts.key")?;
+    let (entry, exit) = (near.entry, far.exit);
+    let end = |private: &Path| json!({"mode": "PublicKeys", "privateKeyFiles": [private]});
+    let mut accepting = end(&accepts);
+    accepting["peers"] = json!([{"publicKeys": [entry]}]);
     Ok(Keys {
-        dials: end(&dials, &exit),
-        accepts: end(&accepts, &entry),
+        dials: end(&dials),
+        exit: json!({"publicKeys": [exit]}),
+        accepts: accepting,
     })
 }

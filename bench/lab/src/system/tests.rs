@@ -10,13 +10,22 @@ const LIMITS: Limits = Limits {
 /// The command lines of a system over veth, without the folder of its files.
 fn lines(system: System) -> (tempfile::TempDir, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
+    let lines = lines_with(system, folder.path(), None);
+    (folder, lines)
+}
+
+/// The command lines of a system with its files in `folder`, or with the files of another lab.
+fn lines_with(system: System, folder: &Path, files: Option<&Path>) -> Vec<String> {
     let setup = Setup {
         addresses: Topology::Veth.addresses(),
-        muxgate: Path::new("muxgate"),
+        muxgate: Muxgate {
+            program: Path::new("muxgate"),
+            files,
+        },
         limits: LIMITS,
-        folder: folder.path(),
+        folder,
     };
-    let lines = system
+    system
         .launches(&setup)
         .unwrap()
         .into_iter()
@@ -27,9 +36,26 @@ fn lines(system: System) -> (tempfile::TempDir, Vec<String>) {
                 launch.arguments.join(" ")
             )
         })
-        .map(|line| line.replace(&format!("{}/", folder.path().display()), ""))
-        .collect();
-    (folder, lines)
+        .map(|line| line.replace(&format!("{}/", folder.display()), ""))
+        .collect()
+}
+
+#[test]
+fn the_gateways_of_another_tree_run_with_the_files_of_its_lab() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = lines_with(
+        System::MuxgateKeys,
+        folder.path(),
+        Some(Path::new("/other")),
+    );
+    assert_eq!(
+        lines,
+        [
+            "muxgate run --config /other/muxgate-exit.yaml",
+            "muxgate run --config /other/muxgate-entry.yaml"
+        ]
+    );
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]
@@ -54,8 +80,9 @@ fn the_gateways_forward_all_servers_with_the_limits_of_the_scenario() {
         serde_json::from_str(&std::fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
     };
     let (exit, entry) = (read("muxgate-exit.yaml"), read("muxgate-entry.yaml"));
-    assert_eq!(exit["listen"], entry["connect"]);
-    assert_eq!(exit["allow"][1], "10.70.3.2:5002");
+    assert_eq!(exit["listen"], entry["connect"][0]["address"]);
+    let allowed = serde_json::json!({"cidr": "10.70.3.2/32", "port": 5002});
+    assert_eq!(exit["allow"][1], allowed);
     assert_eq!(entry["forwards"][1]["listen"], "10.70.1.2:6002");
     assert_eq!(entry["memory"]["receive"], "67108864");
     assert_eq!(exit["memory"]["retain"], "16777216");
@@ -71,19 +98,7 @@ fn with_reverse_forwards_the_targets_side_dials_the_carriers() {
     let (exit, entry) = (read("muxgate-exit.yaml"), read("muxgate-entry.yaml"));
     assert_eq!(exit["listen"], "10.70.2.1:6100");
     assert_eq!(exit["allowListen"][1], "10.70.1.2:6002");
-    assert_eq!(entry["forwards"][1]["direction"], "ExitToEntry");
-}
-
-#[test]
-fn visitors_and_visited_dial_the_rendezvous() {
-    let (folder, lines) = lines(System::MuxgateVisitor);
-    assert_eq!(lines.len(), 3);
-    for name in ["muxgate-entry.yaml", "muxgate-exit.yaml"] {
-        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
-        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(config["connect"], "10.70.2.1:6100");
-        assert_eq!(config["rendezvous"]["name"], "lab");
-    }
+    assert_eq!(entry["reverseForwards"][1]["listen"], "10.70.1.2:6002");
 }
 
 #[test]
@@ -197,6 +212,30 @@ fn gateways_that_carry_packets_have_networks_and_an_interface_instead_of_forward
         assert_eq!(system.resumed_carriers(), None);
     }
     assert!(!System::MuxgateNative.carries_packets());
+}
+
+#[test]
+fn the_files_of_gateways_are_configurations() {
+    for system in [
+        System::MuxgateJmux,
+        System::MuxgateNative,
+        System::MuxgateKcpTls,
+        System::MuxgateTlsSocks5,
+        System::MuxgateTlsReverse,
+        System::MuxgateHttp,
+        System::MuxgateReverse,
+        System::MuxgateQuicBbr,
+        System::MuxgateHttp3,
+        System::MuxgateHttp2,
+        System::MuxgateHbone,
+    ] {
+        let (folder, _) = lines(system);
+        for name in ["muxgate-entry.yaml", "muxgate-exit.yaml"] {
+            let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+            let read = muxtunnel_gateway_config::Config::from_yaml(&text);
+            assert!(read.is_ok(), "{} {name}: {:?}", system.name(), read.err());
+        }
+    }
 }
 
 #[test]

@@ -23,8 +23,8 @@ use System::{
     MuxgateKeysSocks5, MuxgateKeysVisitor, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
     MuxgateQuic, MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateSsh, MuxgateSshReverse,
     MuxgateTls, MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateTun, MuxgateTunNoOffload,
-    MuxgateTunQuic, MuxgateTunTls, MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, Quinn,
-    RatholeNoise, RelayCopy, RelaySplice, WireguardGoCurrent,
+    MuxgateTunQuic, MuxgateTunTls, Openssh, OpensshDynamic, OpensshReverse, Quinn, RatholeNoise,
+    RelayCopy, RelaySplice, WireguardGoCurrent,
 };
 use Topology::{Loopback, Veth, Wan, Wan20, Wan20Tuned, WanLoss1, WanLoss5, WanTuned};
 
@@ -315,7 +315,6 @@ fn bulk_by_other_ways() -> Vec<Target> {
     [
         proxy(MuxgateSocks5),
         proxy(MuxgateHttp),
-        ways(MuxgateVisitor, FrpStcp, 1.5).to_vec(),
         ways(MuxgateKeysVisitor, FrpStcpEncrypted, 1.5).to_vec(),
         ways(MuxgateKeysVisitor, FrpStcp, 1.5).to_vec(),
     ]

@@ -118,18 +118,9 @@ pub fn check_network_pool(pools: &[Cidr], entry_cidrs: &[Cidr]) -> Result<(), Co
 /// # Errors
 /// The first field that is wrong, and why.
 pub fn check_network_dns(dns: &NetworkDns, exit_cidrs: &[Cidr]) -> Result<(), ConfigError> {
-    let too_many = |field: &str, count: usize, most: usize| match count > most {
-        true => {
-            let field = format!("network.dns.{field}");
-            Err(ConfigError::field(
-                field,
-                format!("has {count} entries, at most {most} are allowed"),
-            ))
-        }
-        false => Ok(()),
-    };
-    too_many("servers", dns.servers.len(), NETWORK_DNS_SERVERS_MAX)?;
-    too_many("domains", dns.domains.len(), NETWORK_DNS_DOMAINS_MAX)?;
+    let (servers, domains) = (dns.servers.len(), dns.domains.len());
+    ConfigError::unless_at_most("network.dns.servers", servers, NETWORK_DNS_SERVERS_MAX)?;
+    ConfigError::unless_at_most("network.dns.domains", domains, NETWORK_DNS_DOMAINS_MAX)?;
     let is_there = |server: IpAddr| {
         let is_one = !server.is_loopback() && !server.is_multicast() && !is_link_local(server);
         is_one && exit_cidrs.iter().any(|all| all.contains(server))
@@ -167,7 +158,7 @@ mod tests {
     fn problem(role: &str, rest: &str) -> String {
         let side = match role {
             "Exit" => "listen: 0.0.0.0:64000",
-            _ => "connect: exit.example.com:64000",
+            _ => "connect: [{name: far, address: 'exit.example.com:64000'}]",
         };
         let text = format!(
             "role: {role}\n{side}\nsecurity: {{mode: None}}\n\

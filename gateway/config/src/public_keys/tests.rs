@@ -1,7 +1,10 @@
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 
 use super::*;
-use crate::key_text;
+use crate::{
+    ExpirationTime, PEER_RULES_MAX, PEERS_MAX, PeerRules, Rule, key_text, parse_peers,
+    readable_peers,
+};
 
 fn text(role: KeyRole, seed: u8) -> String {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap();
@@ -122,24 +125,56 @@ fn what_is_no_peer_is_named_with_its_field() {
         let error = exit(&peers, "").unwrap_err();
         assert!(error.contains(expected), "{peers}: {error}");
     }
-    assert!(exit("peers: []", "").is_ok() && exit("", "").is_err());
+    assert!(exit("peers: []", "").is_ok());
 }
 
 #[test]
 fn an_entry_needs_an_exit() {
-    let entry = |peers: &str| {
+    let entry = |keys: &str, peers: &str| {
         let text = format!(
-            "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k]{peers}}}\n"
+            "role: Entry\nconnect:\n- name: far\n  address: far:1\n{keys}security: {{mode: PublicKeys, privateKeyFiles: [/k]{peers}}}\n"
         );
         Config::from_yaml(&text).map_err(|error| error.to_string())
     };
-    assert!(entry("").unwrap_err().contains("missing field `peers`"));
-    let none = entry(", peers: []").unwrap_err();
-    assert!(none.contains("security.peers: is empty"), "{none}");
-    assert!(entry(&format!(", peers: [{}]", text(KeyRole::Exit, 1))).is_ok());
-    assert!(entry(", peersFile: /p").is_ok());
-    let own_role = entry(&format!(", peers: [{}]", text(KeyRole::Entry, 1)));
-    assert!(own_role.unwrap_err().contains("the key of an entry"));
+    let none = entry("", "").unwrap_err();
+    assert!(none.contains("connect[0].publicKeys: has 0 keys"), "{none}");
+    let key = text(KeyRole::Exit, 1);
+    let with = |keys: &str| format!("  publicKeys: [{keys}]\n");
+    assert!(entry(&with(&key), "").is_ok());
+    let own_role = entry(&with(&text(KeyRole::Entry, 1)), "").unwrap_err();
+    assert!(
+        own_role.contains("connect[0].publicKeys[0]: the key of an entry"),
+        "{own_role}"
+    );
+    let twice = entry(&with(&format!("{key}, {key}")), "").unwrap_err();
+    assert!(twice.contains("connect[0].publicKeys[1]: "), "{twice}");
+    for (peers, field) in [
+        (
+            format!(", peers: [{key}]"),
+            "security.peers: is only for an exit",
+        ),
+        (
+            ", peersFile: /p".to_owned(),
+            "connect[0].publicKeys: does not belong",
+        ),
+    ] {
+        let error = entry(&with(&key), &peers).unwrap_err();
+        assert!(error.contains(field), "{error}");
+    }
+    // The file has the keys of the exits.
+    assert!(entry("", ", peersFile: /p").is_ok());
+    // Two exits may be addresses of one gateway.
+    let second = format!("{0}- name: near\n  address: near:1\n{0}", with(&key));
+    let config = entry(&second, "").unwrap();
+    let peers: Vec<_> = match config.trusted() {
+        Security::PublicKeys(keys) => keys.peers,
+        other => panic!("{other:?}"),
+    };
+    let names: Vec<_> = peers
+        .iter()
+        .filter_map(|peer| peer.name.as_deref())
+        .collect();
+    assert_eq!(names, ["far", "near"]);
 }
 
 #[test]
@@ -149,8 +184,8 @@ fn a_gateway_does_not_accept_its_own_key() {
         Peer::with_key(entry(2).parse().unwrap()),
         Peer::with_key(key),
     ];
-    assert_eq!(check_peers(&peers, KeyRole::Entry, &[]), Ok(()));
-    let problem = check_peers(&peers, KeyRole::Entry, &[*key.bytes()]).unwrap_err();
+    assert_eq!(check_peers(&peers, PeerList::Entries, &[]), Ok(()));
+    let problem = check_peers(&peers, PeerList::Entries, &[*key.bytes()]).unwrap_err();
     assert_eq!((problem.index, &*problem.field), (1, "publicKeys[0]"));
     assert!(problem.problem.contains("own key"), "{}", problem.problem);
 }
@@ -159,10 +194,13 @@ fn a_gateway_does_not_accept_its_own_key() {
 fn a_rule_names_a_peer_by_its_name_if_it_has_one() {
     let named = format!("peers: [{{name: a, publicKeys: [{}]}}]", entry(1));
     for (field, more) in [
-        ("allow[0]", format!("allow: ['web:80,peer={}']\n", entry(1))),
         (
-            "policy.deny[0]",
-            format!("policy: {{deny: ['*,peer={}']}}\n", entry(1)),
+            "allow[0]",
+            format!("allow: [{{host: web, port: 80, peer: {}}}]\n", entry(1)),
+        ),
+        (
+            "deny[0]",
+            format!("deny: [{{host: '*', peer: {}}}]\n", entry(1)),
         ),
         (
             "allowListen[0]",
@@ -180,13 +218,13 @@ fn a_rule_names_a_peer_by_its_name_if_it_has_one() {
 #[test]
 fn a_rule_names_no_key_that_is_no_identity() {
     let file = format!("peersFile: /p, peers: [{}]", entry(1));
-    let rule = |peer: &str| format!("policy: {{deny: ['*,peer={peer}']}}\n");
+    let rule = |peer: &str| format!("deny: [{{host: '*', peer: {peer}}}]\n");
     assert!(exit(&file, &rule(&entry(1))).is_ok());
     assert!(exit(&file, &rule("laptop")).is_ok());
     // The file may give this key a name.
     let error = exit(&file, &rule(&entry(2))).unwrap_err();
     assert!(
-        error.contains("policy.deny[0]: names a peer by its key"),
+        error.contains("deny[0]: names a peer by its key"),
         "{error}"
     );
     let inline = format!("peers: [{}]", entry(1));
@@ -200,7 +238,7 @@ fn a_rule_names_no_key_that_is_no_identity() {
     ] {
         let error = exit(&inline, &rule(&peer)).unwrap_err();
         assert!(
-            error.contains("policy.deny[0]") && error.contains(problem),
+            error.contains("deny[0]") && error.contains(problem),
             "{error}"
         );
     }
@@ -212,13 +250,17 @@ fn an_exit_has_rules_for_each_of_its_peers() {
         let peer = format!("name: a, publicKeys: [{}, {}], {rules}", entry(1), entry(2));
         exit(
             &format!(
-                "peers: [{{{peer}}}, {{publicKeys: [{}], deny: ['*:25']}}]{more}",
+                "peers: [{{{peer}}}, {{publicKeys: [{}], deny: [{{host: '*', port: 25}}]}}]{more}",
                 entry(3)
             ),
             "",
         )
     };
-    let config = rules("allow: ['web:80'], deny: ['10.0.0.0/8']", "").unwrap();
+    let config = rules(
+        "allow: [{host: web, port: 80}], deny: [{cidr: 10.0.0.0/8}]",
+        "",
+    )
+    .unwrap();
     let written = config.to_yaml().unwrap();
     assert_eq!(Config::from_yaml(&written).unwrap(), config);
     let of = |identity: &str| config.security.rules_of(Some(identity));
@@ -242,10 +284,10 @@ fn an_exit_has_rules_for_each_of_its_peers() {
     assert_eq!(of("ssh:SHA256:x"), PeerRules::default());
     assert_eq!(config.security.rules_of(None), PeerRules::default());
     // Further peers are in the file, without rules.
-    let config = rules("allow: ['web:80']", ", peersFile: /p").unwrap();
+    let config = rules("allow: [{host: web, port: 80}]", ", peersFile: /p").unwrap();
     assert_eq!(config.security.rules_of(Some("b")), PeerRules::default());
     assert!(config.security.rules_of(Some("a")).allow.is_some());
-    let many = vec!["a"; PEER_RULES_MAX + 1].join(", ");
+    let many = vec!["{host: a}"; PEER_RULES_MAX + 1].join(", ");
     for (wrong, problem) in [
         (
             format!("allow: [{many}]"),
@@ -256,23 +298,17 @@ fn an_exit_has_rules_for_each_of_its_peers() {
             "security.peers[0].deny: has 33 entries, at most 32",
         ),
         (
-            "deny: ['a:1,peer=b']".to_owned(),
+            "deny: [{host: a, port: 1, peer: b}]".to_owned(),
             "security.peers[0].deny: a:1,peer=b has peer=",
         ),
-        ("allow: ['a:0']".to_owned(), "is not a rule"),
+        (
+            "allow: [{host: a, port: 0}]".to_owned(),
+            "a port must be from 1 to 65535",
+        ),
     ] {
         let error = rules(&wrong, "").unwrap_err();
         assert!(error.contains(problem), "{error}");
     }
-    let exit_of_entry = format!(
-        "role: Entry\nconnect: far:1\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k], peers: [{{publicKeys: [{}], allow: [a]}}]}}\n",
-        text(KeyRole::Exit, 1)
-    );
-    let error = Config::from_yaml(&exit_of_entry).unwrap_err().to_string();
-    assert!(
-        error.contains("security.peers[0].allow: only an exit has rules for its peers"),
-        "{error}"
-    );
 }
 
 #[test]
@@ -284,7 +320,7 @@ fn rules_of_peers_are_reloaded() {
         )
         .unwrap()
     };
-    let (before, after) = (with("allow: [a]"), with("deny: [a]"));
+    let (before, after) = (with("allow: [{host: a}]"), with("deny: [{host: a}]"));
     assert!(before.needing_restart(&after).is_empty());
     assert_eq!(before.reloaded(&after), after);
 }
@@ -318,7 +354,7 @@ fn lines_that_can_be_read_are_peers() {
     for line in [secret.to_owned(), format!("{} {secret}", entry(1))] {
         let error = parse_peers(&line).map(|peers| {
             let peers: Vec<_> = peers.into_iter().map(|(_, peer)| peer).collect();
-            check_peers(&peers, KeyRole::Entry, &[])
+            check_peers(&peers, PeerList::Entries, &[])
                 .unwrap_err()
                 .problem
         });
@@ -352,7 +388,7 @@ fn lines_of_one_name_are_one_peer() {
     assert_eq!(shown, expected);
     assert_eq!(peers[0].1.public_keys[1].to_string(), entry(3));
     let peers: Vec<_> = peers.into_iter().map(|(_, peer)| peer).collect();
-    assert_eq!(check_peers(&peers, KeyRole::Entry, &[]), Ok(()));
+    assert_eq!(check_peers(&peers, PeerList::Entries, &[]), Ok(()));
     assert_eq!(readable_peers(&text), peers);
     let many: String = (1..=5).map(|seed| line(seed, "a")).collect();
     let error = parse_peers(&many).unwrap_err();
@@ -426,4 +462,33 @@ fn a_file_of_peers_has_a_peer_on_each_line() {
     }
     let many = format!("{}\n", entry(1)).repeat(PEERS_MAX + 1);
     assert!(parse_peers(&many).unwrap_err().contains("more than 256"));
+}
+
+#[test]
+fn the_limits_of_a_peer_are_within_their_bounds_and_those_of_one_identity() {
+    let with = |limits: &str| {
+        let key = entry(1);
+        Config::from_yaml(&format!(
+            "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: PublicKeys, privateKeyFiles: [/k], peersFile: /p, \
+             peers: [{{name: a, publicKeys: [{key}], limits: {{{limits}}}}}]}}\n"
+        ))
+    };
+    let config = with("streams: 5, opensPerSecond: 2, bitsPerSecond: 1M, carriers: 64").unwrap();
+    let written = config.to_yaml().unwrap();
+    assert_eq!(Config::from_yaml(&written).unwrap(), config);
+    let of = |identity: &str| config.security.limits_of(Some(identity));
+    assert_eq!((of("a").streams, of("a").carriers), (Some(5), Some(64)));
+    for other in [&*entry(1), "b", "ssh:SHA256:x"] {
+        assert!(of(other).is_empty(), "{other}");
+    }
+    for (limits, field) in [
+        ("streams: 0", "streams: must be from 1 to 1000000"),
+        ("opensPerSecond: 1000001", "opensPerSecond: must be from 1"),
+        ("bitsPerSecond: 10k", "bitsPerSecond: 10k is out of range"),
+        ("carriers: 65", "carriers: must be from 1 to 64"),
+    ] {
+        let error = with(limits).unwrap_err().to_string();
+        let expected = format!("security.peers[0].limits.{field}");
+        assert!(error.contains(&expected), "{error}");
+    }
 }

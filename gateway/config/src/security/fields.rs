@@ -5,29 +5,19 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{MutualTls, Security};
-use crate::public_keys::Listed;
-use crate::{Peer, PublicKeys, ServerTls, Ssh, SshAlgorithms};
+use super::{Certificates, Security};
+use crate::peers::{Listed, Peer};
+use crate::text::named;
+use crate::{GatewayKeyError, PublicKeys, ServerTls, Ssh, SshAlgorithms};
 
-#[derive(Deserialize, Clone, Copy)]
-enum Mode {
-    None,
-    PublicKeys,
-    MutualTls,
-    ServerTls,
-    #[serde(rename = "SSH")]
-    Ssh,
-}
-
-impl Mode {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::None => "None",
-            Self::PublicKeys => "PublicKeys",
-            Self::MutualTls => "MutualTls",
-            Self::ServerTls => "ServerTls",
-            Self::Ssh => "SSH",
-        }
+named! {
+    #[derive(Clone, Copy)]
+    enum Mode {
+        None = "None",
+        PublicKeys = "PublicKeys",
+        Certificates = "Certificates",
+        ServerTls = "ServerTls",
+        Ssh = "SSH",
     }
 }
 
@@ -58,7 +48,7 @@ impl TryFrom<Fields> for Security {
 
     fn try_from(mut fields: Fields) -> Result<Self, String> {
         let mode = fields.mode;
-        let missing = |name: &str| format!("missing field `{name}` of mode {}", mode.name());
+        let missing = |name: &str| format!("missing field `{name}` of mode {}", mode.as_str());
         let security = match mode {
             Mode::None => Self::None {},
             Mode::PublicKeys => Self::PublicKeys(PublicKeys {
@@ -66,20 +56,23 @@ impl TryFrom<Fields> for Security {
                     .private_key_files
                     .take()
                     .ok_or_else(|| missing("privateKeyFiles"))?,
-                peers: match (fields.peers.take(), &fields.peers_file) {
-                    (None, None) => return Err(missing("peers")),
-                    (peers, _) => known(peers.unwrap_or_default())?,
-                },
+                peers: listed(fields.peers.take(), |text| {
+                    let key = text.parse().map(Peer::with_key);
+                    key.map_err(|error: GatewayKeyError| error.to_string())
+                })?,
                 peers_file: fields.peers_file.take(),
+                places: Vec::new(),
             }),
-            Mode::MutualTls => Self::MutualTls(MutualTls {
+            Mode::Certificates => Self::Certificates(Certificates {
                 certificate: fields
                     .certificate
                     .take()
                     .ok_or_else(|| missing("certificate"))?,
                 key: fields.key.take().ok_or_else(|| missing("key"))?,
                 ca: fields.ca.take().ok_or_else(|| missing("ca"))?,
-                peers: names(fields.peers.take().ok_or_else(|| missing("peers"))?)?,
+                peers: listed(fields.peers.take(), |text| {
+                    Ok(Peer::with_certificate_name(text))
+                })?,
             }),
             Mode::ServerTls => Self::ServerTls(ServerTls {
                 certificate: fields.certificate.take(),
@@ -101,7 +94,7 @@ impl TryFrom<Fields> for Security {
             }),
         };
         match fields.left() {
-            Some(name) => Err(format!("`{name}` is not a field of mode {}", mode.name())),
+            Some(name) => Err(format!("`{name}` is not a field of mode {}", mode.as_str())),
             None => Ok(security),
         }
     }
@@ -133,25 +126,17 @@ impl Fields {
     }
 }
 
-/// The peers of mode PublicKeys. A text is a key.
-fn known(peers: Vec<Listed>) -> Result<Vec<Peer>, String> {
+/// The peers of a list. `of_text` returns the peer of a text: a key, or a name in a certificate.
+fn listed(
+    peers: Option<Vec<Listed>>,
+    of_text: impl Fn(String) -> Result<Peer, String>,
+) -> Result<Vec<Peer>, String> {
     let peer = |(index, listed)| match listed {
-        Listed::Peer(peer) => Ok(peer),
-        Listed::Text(text) => match text.parse() {
-            Ok(key) => Ok(Peer::with_key(key)),
-            Err(error) => Err(format!("`peers[{index}]`: {error}")),
-        },
-    };
-    peers.into_iter().enumerate().map(peer).collect()
-}
-
-/// The peers of mode MutualTls.
-fn names(peers: Vec<Listed>) -> Result<Vec<String>, String> {
-    let name = |listed| match listed {
-        Listed::Text(text) => Ok(text),
-        Listed::Peer(_) => {
-            Err("`peers`: only mode PublicKeys has peers with fields: write texts".to_owned())
+        Listed::Peer(peer) => Ok(*peer),
+        Listed::Text(text) => {
+            of_text(text).map_err(|problem| format!("`peers[{index}]`: {problem}"))
         }
     };
-    peers.into_iter().map(name).collect()
+    let peers = peers.into_iter().flatten().enumerate();
+    peers.map(peer).collect()
 }

@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rendezvous {
-    /// Number of names that have a secret.
-    pub names: u64,
-    /// Names whose exit is registered and waits for visitors.
+    /// The member of each registration that waits for visitors.
     pub registered: Vec<String>,
     /// Connections that have not authenticated yet.
     pub strangers: u64,

@@ -116,7 +116,6 @@ fn payload(streams: &Streams) -> String {
 
 fn leaves(rendezvous: &Rendezvous) -> String {
     let Rendezvous {
-        names,
         registered,
         strangers,
         waiting,
@@ -125,7 +124,7 @@ fn leaves(rendezvous: &Rendezvous) -> String {
         bytes,
     } = rendezvous;
     format!(
-        "{names} names, {} exits registered, {strangers} unauthenticated, {waiting} waiting, {meeting} pairs joined, \
+        "{} exits registered, {strangers} unauthenticated, {waiting} waiting, {meeting} pairs joined, \
          {met} pairs joined since the start, {} forwarded",
         registered.len(),
         size(*bytes)

@@ -1,13 +1,14 @@
 //! Reads from a client until it has specified its target, and closes connections that do not
 //! specify a target in time.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::{Either, pending};
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Forward, ListenProtocol, ProxyProtocol, Target};
+use muxtunnel_gateway_config::{Listener, ProxyListen, ProxyProtocol, Target};
 use muxtunnel_proto::Source;
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -40,9 +41,10 @@ pub(crate) const IDLE_TIME: Duration = Duration::from_secs(60);
 /// and a PROXY header.
 #[derive(Debug, Clone)]
 pub(crate) struct IngressProtocol {
-    protocol: ListenProtocol,
-    /// The default target, as a URL.
-    target: Option<Rc<str>>,
+    /// `None`: clients do not name targets.
+    protocol: Option<ProxyListen>,
+    /// The default targets, as URLs, in the order in which they are dialled.
+    targets: Rc<[Rc<str>]>,
     users: Option<Rc<Users>>,
     proxy: ProxyProtocol,
 }
@@ -67,32 +69,41 @@ pub(crate) struct Speaker<'a> {
 impl IngressProtocol {
     /// # Errors
     /// The users file is invalid.
-    pub(crate) fn of(forward: &Forward) -> Result<Self, UsersError> {
+    pub(crate) fn of(forward: &Listener) -> Result<Self, UsersError> {
         Ok(Self {
             protocol: forward.protocol,
-            target: forward.target.as_ref().map(url_of),
+            targets: forward.targets.iter().map(url_of).collect(),
             users: forward.auth.as_ref().map(Users::new).transpose()?,
             proxy: forward.proxy_protocol,
         })
     }
 
     /// Whether this protocol authenticates clients with the same `auth` as `forward`.
-    pub(crate) fn asks_for(&self, forward: &Forward) -> bool {
+    pub(crate) fn asks_for(&self, forward: &Listener) -> bool {
         let asked = self.users.as_ref().map(|users| users.auth());
         asked == forward.auth.as_ref()
     }
 
     /// The target of a forward that reads nothing from its clients before it opens a stream.
     pub(crate) fn straight(&self) -> Option<&Rc<str>> {
-        let asks = self.protocol != ListenProtocol::Tcp || self.proxy.accept;
-        self.target.as_ref().filter(|_| !asks)
+        let asks = self.protocol.is_some() || self.proxy.accepts();
+        self.targets.first().filter(|_| !asks)
+    }
+
+    /// The targets that follow `url`, if `url` is the listener's own first target and not one that a
+    /// client has named.
+    pub(crate) fn further(&self, url: &Rc<str>) -> VecDeque<Rc<str>> {
+        match self.targets.split_first() {
+            Some((first, further)) if Rc::ptr_eq(first, url) => further.iter().cloned().collect(),
+            _ => VecDeque::new(),
+        }
     }
 
     /// The source address in the PROXY header to the target: the address in the client's PROXY
     /// header, otherwise the address of the socket. `None`: the listener sends no header.
     pub(crate) fn tells(&self, said: Option<Source>, socket: &LocalSocket) -> Option<Source> {
-        let send = self.proxy.send;
-        send.then(|| said.unwrap_or_else(|| socket.source()))
+        let sends = self.proxy.sends();
+        sends.then(|| said.unwrap_or_else(|| socket.source()))
     }
 
     /// Reads the client's request. Sets `source` to the address in the PROXY header, even if the
@@ -105,7 +116,7 @@ impl IngressProtocol {
         speaker: &Speaker<'_>,
         source: &mut Option<Source>,
     ) -> Result<Option<Heard>, Rejection> {
-        if self.proxy.accept {
+        if self.proxy.accepts() {
             *source = timeout(PROXY_TIME, hear_proxy(speaker.socket))
                 .await
                 .unwrap_or_else(|_| Err(late("sent no PROXY header within 3 s")))?;
@@ -125,8 +136,8 @@ impl IngressProtocol {
         rest: Vec<u8>,
         source: Option<Source>,
     ) -> Result<Option<Heard>, Rejection> {
-        use ListenProtocol::{Auto, HttpConnect};
-        if !matches!(self.protocol, Auto | HttpConnect) {
+        use ProxyListen::{Auto, Http};
+        if !matches!(self.protocol, Some(Auto | Http)) {
             return Ok(None);
         }
         let dialogue = Dialogue::Http(http::Head::default());
@@ -150,15 +161,15 @@ impl IngressProtocol {
     }
 
     fn dialogue(&self, socket: &LocalSocket) -> Result<Dialogue, Rejection> {
-        let target = || self.target.clone();
+        let target = || self.targets.first().cloned();
         Ok(match self.protocol {
-            ListenProtocol::Tcp => Dialogue::None {
+            None => Dialogue::None {
                 url: target().unwrap_or_default(),
             },
-            ListenProtocol::Socks5 => Dialogue::Socks5(socks5::Stage::default()),
-            ListenProtocol::HttpConnect => Dialogue::Http(http::Head::default()),
-            ListenProtocol::Auto => Dialogue::Auto { target: target() },
-            ListenProtocol::Transparent => {
+            Some(ProxyListen::Socks5) => Dialogue::Socks5(socks5::Stage::default()),
+            Some(ProxyListen::Http) => Dialogue::Http(http::Head::default()),
+            Some(ProxyListen::Auto) => Dialogue::Auto { target: target() },
+            Some(ProxyListen::Transparent) => {
                 let target = transparent::destination(socket).map_err(invalid)?;
                 Dialogue::None {
                     url: dial::url(&target.ip().to_string(), target.port()).into(),
@@ -317,6 +328,7 @@ mod tests {
     use super::super::long_heads::LONG_HEADS_MAX;
     use futures::StreamExt;
     use futures::stream::FuturesUnordered;
+    use muxtunnel_gateway_config::Accept;
     use muxtunnel_testkit::socket;
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpStream;
@@ -345,18 +357,18 @@ mod tests {
     /// Connects a client to a port with `protocol`. The client sends `said`. Returns the result and
     /// the elapsed time.
     async fn hear(
-        protocol: ListenProtocol,
+        protocol: Option<ProxyListen>,
         target: Option<&str>,
         accept: bool,
         said: &[u8],
     ) -> (Result<Heard, Rejection>, Duration) {
         let ingress_protocol = IngressProtocol {
             protocol,
-            target: target.map(Into::into),
+            targets: target.map(Into::into).into_iter().collect(),
             users: None,
             proxy: ProxyProtocol {
-                accept,
-                send: false,
+                accept: accept.then_some(Accept::Required),
+                send: None,
             },
         };
         let (mut client, socket) = pair().await;
@@ -380,15 +392,12 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_does_not_come_to_an_end_is_given_up_in_time() {
         for (protocol, said) in [
-            (ListenProtocol::Socks5, &b""[..]),
-            (ListenProtocol::Socks5, b"\x05\x01\x00\x05"),
-            (
-                ListenProtocol::HttpConnect,
-                b"CONNECT web:80 HTTP/1.1\r\nHost:",
-            ),
-            (ListenProtocol::Auto, b""),
+            (ProxyListen::Socks5, &b""[..]),
+            (ProxyListen::Socks5, b"\x05\x01\x00\x05"),
+            (ProxyListen::Http, b"CONNECT web:80 HTTP/1.1\r\nHost:"),
+            (ProxyListen::Auto, b""),
         ] {
-            let (heard, elapsed) = hear(protocol, None, false, said).await;
+            let (heard, elapsed) = hear(Some(protocol), None, false, said).await;
             let code = heard.err().map(|rejection| rejection.code);
             assert_eq!(code, Some(Code::ClientRequestTimedOut), "{said:?}");
             assert!(is(elapsed, GREETING_TIME), "{elapsed:?} for {said:?}");
@@ -399,7 +408,8 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_waits_for_its_target_to_speak_is_led_there() {
         for (said, expected) in [(&b""[..], SILENCE_TIME), (b"GE", GREETING_TIME)] {
-            let (heard, elapsed) = hear(ListenProtocol::Auto, Some("tcp://x:1"), false, said).await;
+            let (heard, elapsed) =
+                hear(Some(ProxyListen::Auto), Some("tcp://x:1"), false, said).await;
             let heard = heard.ok().unwrap();
             assert_eq!(heard.request, Request::raw(&"tcp://x:1".into()));
             assert_eq!(heard.rest, said);
@@ -412,12 +422,12 @@ mod tests {
     #[tokio::test]
     async fn whom_a_proxy_header_names_is_known_of_a_client_that_is_rejected_too() {
         let ingress_protocol = IngressProtocol {
-            protocol: ListenProtocol::HttpConnect,
-            target: None,
+            protocol: Some(ProxyListen::Http),
+            targets: Rc::default(),
             users: None,
             proxy: ProxyProtocol {
-                accept: true,
-                send: false,
+                accept: Some(Accept::Required),
+                send: None,
             },
         };
         let [client, server] = ["192.0.2.7:50000", "10.0.0.1:80"].map(|end| end.parse().unwrap());
@@ -437,8 +447,8 @@ mod tests {
     #[tokio::test]
     async fn long_heads_are_bounded_and_keep_nobody_out() {
         let protocol = IngressProtocol {
-            protocol: ListenProtocol::HttpConnect,
-            target: None,
+            protocol: Some(ProxyListen::Http),
+            targets: Rc::default(),
             users: None,
             proxy: ProxyProtocol::default(),
         };
@@ -477,7 +487,7 @@ mod tests {
     #[tokio::test]
     async fn a_sender_that_does_not_say_who_the_client_is_is_given_up_in_time() {
         for said in [&b""[..], b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0cshort"] {
-            let (heard, elapsed) = hear(ListenProtocol::Tcp, Some("tcp://x:1"), true, said).await;
+            let (heard, elapsed) = hear(None, Some("tcp://x:1"), true, said).await;
             let code = heard.err().map(|rejection| rejection.code);
             assert_eq!(code, Some(Code::ClientRequestTimedOut), "{said:?}");
             assert!(is(elapsed, PROXY_TIME), "{elapsed:?}");

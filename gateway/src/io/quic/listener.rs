@@ -28,7 +28,7 @@ use super::{Connection, Settings, in_time, invalid};
 use crate::base::patience::Patience;
 use crate::io::local_socket::canonical;
 use crate::io::security::Credentials;
-use crate::io::transport::Side;
+use crate::io::transport::{Chosen, Part};
 
 /// Maximum number of connections that wait to be accepted, like a listener's backlog.
 const INCOMING_MAX: usize = 1024;
@@ -101,7 +101,7 @@ impl Listener {
         config
             .cid_generator(move || Box::new(ids.clone()))
             .min_reset_interval(RESET_EVERY);
-        let server = server(credentials, &settings)?;
+        let (server, _) = server(credentials, &settings)?;
         let socket = ListenerSocket::new(socket);
         Ok(Self {
             endpoint: RefCell::new(endpoint(&config, &server, &socket)?),
@@ -217,17 +217,19 @@ impl Attempt {
         credentials: &Credentials,
         patience: &Patience,
     ) -> Result<Connection> {
-        let server = server(credentials, &self.settings)?;
+        let (server, chosen) = server(credentials, &self.settings)?;
         let accepted = self.incoming.accept_with(Arc::new(server));
         let quic = in_time(patience, accepted.map_err(Error::from)?).await?;
         let made = (quic, &self.settings);
-        Connection::proved(made, credentials, Side::Accepts, "")
+        let connection = Connection::proved(made, credentials, Part::Accepts, "")?;
+        Ok(connection.presenting(&chosen))
     }
 }
 
-fn server(credentials: &Credentials, settings: &Settings) -> Result<ServerConfig> {
-    let crypto = QuicServerConfig::try_from(credentials.quic_server(settings.protocol())?)
-        .map_err(invalid)?;
+/// The configuration for one connection, and the public key that the connection will present.
+fn server(credentials: &Credentials, settings: &Settings) -> Result<(ServerConfig, Chosen)> {
+    let (config, chosen) = credentials.quic_server(settings.protocol())?;
+    let crypto = QuicServerConfig::try_from(config).map_err(invalid)?;
     let mut server = ServerConfig::with_crypto(Arc::new(crypto));
     let mut tokens = ValidationTokenConfig::default();
     // No tokens for later connections: each connection proves its address by its own handshake or
@@ -239,5 +241,5 @@ fn server(credentials: &Credentials, settings: &Settings) -> Result<ServerConfig
         .max_incoming(INCOMING_MAX)
         .incoming_buffer_size(INCOMING_BYTES)
         .incoming_buffer_size_total(INCOMING_BYTES_ALL);
-    Ok(server)
+    Ok((server, chosen))
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Config, MutualTls, Role, Security, SessionConfig};
+use muxtunnel_gateway_config::{Certificates, Config, Peer, Role, Security, SessionConfig};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, ConnectionIdGenerator, Runtime, UdpPoller};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -24,13 +24,19 @@ pub(crate) fn session(protocol: &str, role: &str) -> SessionConfig {
 }
 
 pub(crate) fn config(protocol: &str, role: &str) -> Config {
-    let security = "{mode: MutualTls, certificate: /c, key: /k, ca: /a, peers: [far]}";
+    let security = "{mode: Certificates, certificate: /c, key: /k, ca: /a}";
     let memory = "{receive: 16Mi, retain: 4Mi}";
-    let text = format!("{role}\nprotocol: {protocol}\nsecurity: {security}\nmemory: {memory}\n");
+    let names = if role == ENTRY {
+        "  certificateNames: [far]\n"
+    } else {
+        ""
+    };
+    let text =
+        format!("{role}\n{names}protocol: {protocol}\nsecurity: {security}\nmemory: {memory}\n");
     Config::from_yaml(&text).unwrap()
 }
 
-pub(crate) const ENTRY: &str = "role: Entry\nconnect: far:1";
+pub(crate) const ENTRY: &str = "role: Entry\nconnect:\n- name: far\n  address: far:1";
 pub(crate) const EXIT: &str = "role: Exit\nlisten: '127.0.0.1:1'";
 
 /// The credentials of `entry` and `exit`. Each pair consists of the end's own name and the
@@ -43,19 +49,22 @@ pub(crate) fn credentials(entry: (&str, &str), exit: (&str, &str)) -> [Credentia
     let ca = dir.path().join("ca");
     std::fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
     let issuer = Issuer::new(params, key);
-    [entry, exit].map(|(own, peer)| {
+    [(entry, Role::Entry), (exit, Role::Exit)].map(|((own, peer), role)| {
         let params = CertificateParams::new([own.to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
-        let config = MutualTls {
+        let config = Certificates {
             certificate: dir.path().join("certificate"),
             key: dir.path().join("key"),
             ca: ca.clone(),
-            peers: vec![peer.to_owned()],
+            peers: vec![Peer {
+                name: (role == Role::Entry).then(|| "exit".to_owned()),
+                ..Peer::with_certificate_name(peer.to_owned())
+            }],
         };
         let certificate = params.signed_by(&key, &issuer).unwrap();
         std::fs::write(&config.certificate, certificate.pem()).unwrap();
         std::fs::write(&config.key, key.serialize_pem()).unwrap();
-        Credentials::load(&Security::MutualTls(config), Role::Entry).unwrap()
+        Credentials::load(&Security::Certificates(config), role).unwrap()
     })
 }
 
@@ -81,7 +90,10 @@ async fn met(
         attempt.secure(far, &patience).await
     };
     let settings = Settings::new(&session(protocol, ENTRY));
-    tokio::join!(dial(to, "far", near, &settings, &patience), accepts)
+    tokio::join!(
+        dial(to, To::exit("far"), near, &settings, &patience),
+        accepts
+    )
 }
 
 /// A connection of an entry to an exit.
@@ -201,8 +213,12 @@ async fn a_listener_whose_endpoint_has_failed_accepts_again() {
     let patience = Patience::fixed(within);
     let connect = async || {
         let accepts = async { listener.next().await.unwrap().secure(&far, &patience).await };
-        let connected =
-            async { tokio::join!(dial(to, "far", &near, &settings, &patience), accepts) };
+        let connected = async {
+            tokio::join!(
+                dial(to, To::exit("far"), &near, &settings, &patience),
+                accepts
+            )
+        };
         let (near, far) = tokio::time::timeout(2 * within, connected).await.unwrap();
         (near.unwrap(), far.unwrap())
     };

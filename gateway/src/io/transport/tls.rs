@@ -13,11 +13,12 @@ mod reset_secret;
 mod server;
 mod verify;
 
+use std::collections::BTreeMap;
 use std::io::Result;
 use std::path::Path;
 use std::sync::Arc;
 
-use muxtunnel_gateway_config::{MutualTls, Protocol, status};
+use muxtunnel_gateway_config::{Certificates, Peer, Protocol, Role, status};
 use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
@@ -31,15 +32,15 @@ use x509_parser::time::ASN1Time;
 use zeroize::Zeroizing;
 
 use super::sealed::Sealed;
-use super::{Proof, Side, Standing, Transport, Upgrade, invalid};
+use super::{Part, Proof, Side, Standing, To, Transport, Upgrade, invalid};
 use crate::base::files::{Unusable, read};
 use verify::{PeerVerifier, Root};
 
 #[cfg(test)]
 pub(crate) use keys::tests::{rotating, with_a_forger};
-pub(crate) use keys::{KeyTls, Presented};
+pub(crate) use keys::{Chosen, KeyTls, Presented};
 pub(crate) use reset_secret::ResetSecret;
-pub(crate) use server::ServerTls;
+pub(crate) use server::{ServerTls, to_proxy};
 
 /// The ALPN name of HTTP/1.1, with which WebSocket begins.
 const WEB_SOCKET_ALPN: &[u8] = b"http/1.1";
@@ -56,6 +57,8 @@ pub(crate) enum Inside {
     Http2,
     Quic,
     Http3,
+    /// The messages between a leaf and its rendezvous.
+    Rendezvous,
 }
 
 impl Inside {
@@ -82,6 +85,7 @@ impl Inside {
             Self::Http2 => b"h2",
             Self::Quic => b"muxtunnel-quic/1",
             Self::Http3 => b"h3",
+            Self::Rendezvous => b"muxtunnel-rendezvous/1",
         };
         vec![name.to_vec()]
     }
@@ -105,6 +109,7 @@ pub(crate) struct Servers {
     http2: Arc<ServerConfig>,
     quic: Arc<ServerConfig>,
     http3: Arc<ServerConfig>,
+    rendezvous: Arc<ServerConfig>,
     reset_secret: ResetSecret,
 }
 
@@ -122,6 +127,7 @@ impl Servers {
             http2: with(Inside::Http2),
             quic: with(Inside::Quic),
             http3: with(Inside::Http3),
+            rendezvous: with(Inside::Rendezvous),
             reset_secret,
         }
     }
@@ -134,6 +140,7 @@ impl Servers {
             Inside::Http2 => &self.http2,
             Inside::Quic => &self.quic,
             Inside::Http3 => &self.http3,
+            Inside::Rendezvous => &self.rendezvous,
         })
     }
 }
@@ -141,20 +148,56 @@ impl Servers {
 /// The configuration of both sides.
 #[derive(Debug)]
 pub(crate) struct Tls {
-    client: Arc<ClientConfig>,
+    /// At an entry, how it dials each exit, by the exit's name.
+    exits: BTreeMap<String, Dials>,
     servers: Servers,
+    /// Verifies certificates of any peer.
     verifier: Arc<PeerVerifier>,
-    /// The name that a client requests: the first configured peer that is a valid server name.
-    server_name: ServerName<'static>,
     certificate: status::Certificate,
 }
 
+/// How an entry dials one exit.
+#[derive(Debug)]
+struct Dials {
+    client: Arc<ClientConfig>,
+    verifier: Arc<PeerVerifier>,
+    /// The name that a client requests: the first name of the exit that is a valid server name.
+    server_name: ServerName<'static>,
+}
+
+impl Dials {
+    fn new(
+        own: &Arc<SingleCertAndKey>,
+        all: &PeerVerifier,
+        exit: &Peer,
+    ) -> std::result::Result<Self, rustls::Error> {
+        let verifier = Arc::new(all.of_one(exit.clone()));
+        let mut client = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<_>)
+            .with_client_cert_resolver(Arc::clone(own) as Arc<_>);
+        client.resumption = Resumption::disabled();
+        client.enable_secret_extraction = true;
+        let names = exit.certificate_names.iter().cloned();
+        let unnamed = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
+        Ok(Self {
+            client: Arc::new(client),
+            verifier,
+            server_name: names
+                .flat_map(ServerName::try_from)
+                .next()
+                .unwrap_or(unnamed),
+        })
+    }
+}
+
 impl Tls {
-    /// Reads and checks the files.
+    /// Reads and checks the files of a gateway of `role`.
     ///
     /// # Errors
     /// [`Unusable`]: a file cannot be used.
-    pub(crate) fn load(config: &MutualTls) -> std::result::Result<Self, Unusable> {
+    pub(crate) fn load(config: &Certificates, role: Role) -> std::result::Result<Self, Unusable> {
         let wrong = |path, problem: &dyn ToString| Unusable::new(path, problem.to_string());
         let roots = authorities(&config.ca)?;
         let provider = provider();
@@ -166,14 +209,12 @@ impl Tls {
         let certificate = shown
             .ok_or_else(|| wrong(&config.certificate, &"its first certificate cannot be read"))?;
         let own = Arc::new(SingleCertAndKey::from(own));
-        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&version::TLS13])
-            .map_err(mismatch)?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<_>)
-            .with_client_cert_resolver(Arc::clone(&own) as Arc<_>);
-        client.resumption = Resumption::disabled();
-        client.enable_secret_extraction = true;
+        let mut exits = BTreeMap::new();
+        for exit in config.peers.iter().filter(|_| role == Role::Entry) {
+            let name = exit.name.clone().unwrap_or_default();
+            let dials = Dials::new(&own, &verifier, exit).map_err(mismatch)?;
+            exits.insert(name, dials);
+        }
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&version::TLS13])
             .map_err(mismatch)?
@@ -181,13 +222,10 @@ impl Tls {
             .with_cert_resolver(own);
         server.send_tls13_tickets = 0;
         server.enable_secret_extraction = true;
-        let names = config.peers.iter().cloned().map(ServerName::try_from);
-        let unnamed = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
         Ok(Self {
-            client: Arc::new(client),
+            exits,
             servers: Servers::new(server, reset_secret),
             verifier,
-            server_name: names.flatten().next().unwrap_or(unnamed),
             certificate,
         })
     }
@@ -204,22 +242,23 @@ impl Tls {
     pub(crate) async fn secure(
         &self,
         below: Box<dyn Transport>,
-        side: Side,
+        part: Part<'_>,
         inside: Inside,
     ) -> Result<(Box<dyn Transport>, Inside)> {
-        let mut made = match side {
-            Side::Dials => {
-                let (config, name) = (Arc::clone(&self.client), self.server_name.clone());
+        let mut made = match part {
+            Part::Dials(to) => {
+                let exit = self.exit(to)?;
+                let (config, name) = (Arc::clone(&exit.client), exit.server_name.clone());
                 let connection =
                     UnbufferedClientConnection::new_with_alpn(config, name, inside.alpn());
                 handshake::run(&*below, connection.map_err(invalid)?).await?
             }
-            Side::Accepts => {
+            Part::Accepts => {
                 let connection = UnbufferedServerConnection::new(self.servers.of(inside));
                 handshake::run(&*below, connection.map_err(invalid)?).await?
             }
         };
-        let proof = self.proof(std::mem::take(&mut made.chain))?;
+        let proof = self.proof(part, std::mem::take(&mut made.chain))?;
         let agreed = inside.agreed(made.alpn.as_deref());
         Ok((sealed(below, made, Some(proof)), agreed))
     }
@@ -228,24 +267,47 @@ impl Tls {
     ///
     /// # Errors
     /// The chain is empty, or no name of the certificate is permitted.
-    pub(crate) fn proof(&self, chain: Vec<CertificateDer<'static>>) -> Result<Proof> {
+    pub(crate) fn proof(
+        &self,
+        part: Part<'_>,
+        chain: Vec<CertificateDer<'static>>,
+    ) -> Result<Proof> {
         let certificate = chain.first();
         let certificate = certificate.ok_or_else(|| invalid("the peer has no certificate"))?;
-        let name = self.verifier.name_of(certificate).map_err(invalid)?;
+        let verifier = match part {
+            Part::Dials(to) => &self.exit(to)?.verifier,
+            Part::Accepts => &self.verifier,
+        };
+        let identity = verifier.identity(certificate, UnixTime::now());
         Ok(Proof {
-            identity: name.to_owned(),
+            identity: identity.map_err(invalid)?,
             not_after: not_after(certificate),
             chain,
+            presented: None,
             shown: None,
         })
     }
 
+    fn exit(&self, to: To<'_>) -> Result<&Dials> {
+        let exit = self.exits.get(to.exit);
+        exit.ok_or_else(|| unlisted(to))
+    }
+
+    /// The accepted peers.
+    pub(crate) fn peers(&self) -> Vec<status::Peer> {
+        self.verifier.peers().iter().map(keys::shown).collect()
+    }
+
     /// The QUIC configuration of the dialling side, and the name to request.
-    pub(crate) fn quic_client(&self, inside: Inside) -> (ClientConfig, String) {
-        (
-            for_quic(&self.client, inside),
-            self.server_name.to_str().into(),
-        )
+    ///
+    /// # Errors
+    /// The configuration does not list the exit.
+    pub(crate) fn quic_client(&self, inside: Inside, to: To<'_>) -> Result<(ClientConfig, String)> {
+        let exit = self.exit(to)?;
+        Ok((
+            for_quic(&exit.client, inside),
+            exit.server_name.to_str().into(),
+        ))
     }
 
     /// The QUIC configuration of the accepting side.
@@ -261,8 +323,29 @@ impl Tls {
     /// Whether `proof` would be accepted now. `side`: whether this side dialled or accepted the
     /// peer.
     pub(crate) fn standing(&self, proof: &Proof, side: Side) -> Standing {
-        self.verifier.standing(proof, side, UnixTime::now())
+        self.verifier_of(proof)
+            .standing(proof, side, UnixTime::now())
     }
+
+    /// Whether the passage of time alone makes `proof` invalid at `now`.
+    pub(crate) fn standing_in_time(&self, proof: &Proof, now: UnixTime) -> Standing {
+        match self.verifier.refused(&proof.identity, now) {
+            Some(reason) => Standing::Revoked(reason),
+            None if proof.has_expired(now.as_secs()) => Standing::Expired,
+            None => Standing::Good,
+        }
+    }
+
+    /// The verifier that accepted `proof`.
+    fn verifier_of(&self, proof: &Proof) -> &PeerVerifier {
+        let exit = self.exits.get(&proof.identity);
+        exit.map_or(&self.verifier, |exit| &exit.verifier)
+    }
+}
+
+/// The error for an exit that the configuration does not list.
+fn unlisted(to: To<'_>) -> std::io::Error {
+    invalid(format!("connect lists no exit with the name {:?}", to.exit))
 }
 
 /// A copy of `client` for QUIC.

@@ -17,7 +17,7 @@ use muxtunnel_gateway_config::WebSocket;
 use muxtunnel_gateway_config::status::CarrierTransport;
 
 use super::sealed::{Gather, Opened, Records, Sealed};
-use super::{HANDSHAKE_BYTES_MAX, Side, Transport, invalid};
+use super::{HANDSHAKE_BYTES_MAX, Part, Side, Transport, invalid};
 use crate::io::duplex;
 
 /// Appended to a key to compute the answer (section 1.3).
@@ -44,14 +44,14 @@ const PONG: u8 = 10;
 /// The peer does not use WebSocket, or the sides have different paths.
 pub(crate) async fn upgrade(
     below: Box<dyn Transport>,
-    side: Side,
+    part: Part<'_>,
     config: &WebSocket,
 ) -> Result<Box<dyn Transport>> {
-    let unread = match side {
-        Side::Dials => ask(&*below, config).await?,
-        Side::Accepts => answer(&*below, config).await?,
+    let unread = match part {
+        Part::Dials(to) => ask(&*below, config, to.authority).await?,
+        Part::Accepts => answer(&*below, config).await?,
     };
-    let records = Messages::new(side);
+    let records = Messages::new(part.side());
     let proof = below.proof().cloned();
     Ok(Sealed::boxed(below, records, proof, &unread, Vec::new()))
 }
@@ -63,19 +63,9 @@ fn accept_value(key: &str) -> String {
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()))
 }
 
-/// The value of `Host` in a request: the address of the peer, or `localhost` for a peer without a
-/// network address.
-fn host_of(below: &dyn Transport) -> String {
-    match below.peer() {
-        peer if below.path().is_some() => peer,
-        _ => "localhost".to_owned(),
-    }
-}
-
-/// Sends the request. Returns bytes that were read after the answer.
-async fn ask(below: &dyn Transport, config: &WebSocket) -> Result<Vec<u8>> {
+/// Sends the request to `host`. Returns bytes that were read after the answer.
+async fn ask(below: &dyn Transport, config: &WebSocket, host: &str) -> Result<Vec<u8>> {
     let key = STANDARD.encode(rand::random::<[u8; 16]>());
-    let host = config.host.clone().unwrap_or_else(|| host_of(below));
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n",

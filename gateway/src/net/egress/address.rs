@@ -10,6 +10,10 @@ pub(crate) struct Address {
     name: String,
     /// Whether the name also resolves to other addresses.
     is_one_of_several: bool,
+    /// The index of the exit in `connect`.
+    exit: usize,
+    /// Whether the address is that of a rendezvous, where several exits may be.
+    is_meeting: bool,
 }
 
 impl Address {
@@ -18,6 +22,8 @@ impl Address {
             ip: Some(ip),
             name: name.to_owned(),
             is_one_of_several: false,
+            exit: 0,
+            is_meeting: false,
         }
     }
 
@@ -35,7 +41,32 @@ impl Address {
             ip: None,
             name: name.to_owned(),
             is_one_of_several: false,
+            exit: 0,
+            is_meeting: false,
         }
+    }
+
+    /// The same address, of the exit with the index `exit` in `connect`.
+    pub(crate) fn of_exit(self, exit: usize) -> Self {
+        Self { exit, ..self }
+    }
+
+    /// The same address, which is that of the rendezvous where the exit waits.
+    pub(crate) fn of_meeting(self) -> Self {
+        Self {
+            is_meeting: true,
+            ..self
+        }
+    }
+
+    /// Whether the address is that of a rendezvous.
+    pub(crate) const fn is_meeting(&self) -> bool {
+        self.is_meeting
+    }
+
+    /// The index of the exit in `connect`.
+    pub(crate) const fn exit(&self) -> usize {
+        self.exit
     }
 
     /// The address of a carrier that was dialled by name and whose peer is `peer`.
@@ -46,6 +77,17 @@ impl Address {
             ip,
             name: self.name.clone(),
             is_one_of_several: self.is_one_of_several,
+            exit: self.exit,
+            is_meeting: self.is_meeting,
+        }
+    }
+
+    /// The same exit or rendezvous by its name, whatever address the name has by then.
+    pub(crate) fn by_name(&self) -> Self {
+        Self {
+            ip: None,
+            is_one_of_several: false,
+            ..self.clone()
         }
     }
 
@@ -63,11 +105,15 @@ impl Address {
         self.ip.filter(|_| self.is_one_of_several)
     }
 
-    /// Whether both addresses are the same endpoint. Two names may resolve to the same address.
+    /// Whether both addresses are the same endpoint. Two names may resolve to the same address. An
+    /// exit at a rendezvous is one endpoint, whatever the addresses of the rendezvous.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
+        if self.is_meeting || other.is_meeting {
+            return self.exit == other.exit;
+        }
         match (self.ip, other.ip) {
             (Some(one), Some(other)) => one == other,
-            _ => self == other,
+            (one, other_ip) => one == other_ip && self.name == other.name,
         }
     }
 

@@ -2,7 +2,8 @@
 //! the proxy applies only if the configuration has `webSocket`. With transport Auto, only the
 //! WebSocket carriers use the proxy.
 //!
-//! `https_proxy` or `HTTPS_PROXY` applies to carriers over TLS, and `http_proxy` to other carriers.
+//! `https_proxy` or `HTTPS_PROXY` applies to carriers over TLS, and to an entry with an exit whose
+//! WebSocket scheme is HTTPS. `http_proxy` applies to other carriers.
 //! `all_proxy` or `ALL_PROXY` applies to carriers for which neither of their variables is set.
 //! `HTTP_PROXY` is ignored, because a client of a CGI program could set it by a header. `no_proxy`
 //! or `NO_PROXY` lists exits that are dialled directly: `*`, networks, names including their
@@ -14,7 +15,9 @@ use std::net::IpAddr;
 use anyhow::Context;
 use ipnet::IpNet;
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Config, Proxy, ProxyServer, Security, UNIX_PREFIX};
+use muxtunnel_gateway_config::{
+    Config, Connect, Proxy, ProxyServer, Security, UNIX_PREFIX, WebSocketScheme,
+};
 
 /// Returns the proxy for the carriers of `config`. `variable` reads an environment variable.
 ///
@@ -24,26 +27,32 @@ pub(super) fn proxy(
     config: &Config,
     variable: impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<Option<ProxyServer>> {
-    let (Some(_), Some(exits)) = (&config.web_socket, &config.connect) else {
+    if config.web_socket.is_none() {
         return Ok(None);
-    };
-    let names: &[&str] = match config.security {
+    }
+    let mut schemes = config
+        .connect
+        .iter()
+        .filter_map(|exit| exit.web_socket.as_ref());
+    let is_https = match config.security {
         Security::None {} | Security::PublicKeys(_) | Security::Ssh(_) => {
-            &["http_proxy", "all_proxy", "ALL_PROXY"]
+            schemes.any(|own| own.scheme == WebSocketScheme::Https)
         }
-        Security::MutualTls(_) | Security::ServerTls(_) => {
-            &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]
-        }
+        Security::Certificates(_) | Security::ServerTls(_) => true,
+    };
+    let names: &[&str] = match is_https {
+        false => &["http_proxy", "all_proxy", "ALL_PROXY"],
+        true => &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
     };
     let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
     let Some((name, value)) = names.iter().find_map(|name| Some((name, set(name)?))) else {
         return Ok(None);
     };
     let without = ["no_proxy", "NO_PROXY"].iter().find_map(set);
-    if exits
-        .split(',')
-        .any(|exit| is_exempt(without.as_deref().unwrap_or_default(), exit))
-    {
+    let without = without.as_deref().unwrap_or_default();
+    let places = config.rendezvous.iter().map(|place| Some(&*place.address));
+    let mut addresses = config.connect.iter().map(Connect::dialled).chain(places);
+    if addresses.any(|address| address.is_none_or(|address| is_exempt(without, address))) {
         return Ok(None);
     }
     let value = match value.contains("://") {
@@ -103,16 +112,22 @@ fn bare(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_gateway_config::ConnectWebSocket;
+
     use super::*;
 
     fn config(security: &str, web_socket: bool, proxy: &str) -> Config {
         let web_socket = if web_socket {
-            "webSocket: {path: /}\n"
+            "transport: WebSocket\nwebSocket: {path: /}\n"
         } else {
             ""
         };
+        let names = match security {
+            TLS => "  certificateNames: [d]\n",
+            _ => "",
+        };
         let yaml = format!(
-            "role: Entry\nsecurity: {security}\nconnect: far.example.com:443\n{web_socket}{proxy}"
+            "role: Entry\nsecurity: {security}\nconnect:\n- name: far\n  address: far.example.com:443\n{names}{web_socket}{proxy}"
         );
         Config::from_yaml(&yaml).unwrap()
     }
@@ -127,7 +142,7 @@ mod tests {
     }
 
     const NONE: &str = "{mode: None}";
-    const TLS: &str = "{mode: MutualTls, certificate: a, key: b, ca: c, peers: [d]}";
+    const TLS: &str = "{mode: Certificates, certificate: a, key: b, ca: c}";
 
     #[test]
     fn a_web_socket_goes_through_the_proxy_of_its_scheme_and_nothing_else_does() {
@@ -141,6 +156,12 @@ mod tests {
         assert_eq!(found(&plain, &all).unwrap(), "http://plain:1");
         assert_eq!(found(&plain, &all[1..]).unwrap(), "socks5h://all:3");
         assert_eq!(found(&config(TLS, true, ""), &all).unwrap(), "http://tls:2");
+        let mut https = plain.clone();
+        https.connect[0].web_socket = Some(ConnectWebSocket {
+            host: None,
+            scheme: WebSocketScheme::Https,
+        });
+        assert_eq!(found(&https, &all).unwrap(), "http://tls:2");
         assert_eq!(found(&plain, &[("http_proxy", "")]), None);
         assert_eq!(found(&config(NONE, false, ""), &all), None);
         assert_eq!(found(&config(TLS, false, ""), &all), None);

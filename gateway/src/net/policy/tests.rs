@@ -2,6 +2,7 @@
 mod spellings;
 
 use super::*;
+use crate::net::rules::{rule, rules};
 
 const EXIT: &str =
     "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\nadmin: '[::]:64001'\n";
@@ -13,17 +14,17 @@ struct Rules {
 }
 
 impl Rules {
-    /// `policy` is the YAML of the field `policy`.
+    /// `policy` is the YAML of the fields with rules.
     fn new(policy: &str) -> Self {
         Self::beside(policy, "10.96.0.1")
     }
 
     fn allowing(allow: &[&str]) -> Self {
-        Self::new(&format!("{{allow: {allow:?}}}"))
+        Self::new(&format!("allow: [{}]", rules(allow)))
     }
 
     fn beside(policy: &str, api_server: &str) -> Self {
-        Self::of(&format!("{EXIT}policy: {policy}\n"), api_server)
+        Self::of(&format!("{EXIT}{policy}\n"), api_server)
     }
 
     fn of(text: &str, api_server: &str) -> Self {
@@ -123,7 +124,7 @@ fn who_has_an_allowed_address_in_another_one_is_elsewhere() {
 #[test]
 fn what_denies_wins_in_every_spelling() {
     let rules = Rules::new(
-        "{allow: ['*', '10.0.0.0/8', '::/0'], deny: ['10.6.0.0/16', '*.corp.example', 'db.example:5432', '*:25']}",
+        "allow: [{host: '*'}, {cidr: 10.0.0.0/8}, {cidr: '::/0'}]\ndeny: [{cidr: 10.6.0.0/16}, {host: '*.corp.example'}, {host: db.example, port: 5432}, {host: '*', port: 25}]",
     );
     for (host, address, port, expected) in [
         ("a.example", "10.5.1.1", 80, true),
@@ -152,7 +153,9 @@ fn what_denies_wins_in_every_spelling() {
 
 #[test]
 fn a_rule_for_a_peer_is_for_nobody_else() {
-    let rules = Rules::new("{allow: ['a:80,peer=x', 'b:80'], deny: ['b,peer=x']}");
+    let rules = Rules::new(
+        "allow: [{host: a, port: 80, peer: x}, {host: b, port: 80}]\ndeny: [{host: b, peer: x}]",
+    );
     for (peer, host, expected) in [
         (None, "a", false),
         (Some("x"), "a", true),
@@ -186,8 +189,8 @@ fn the_documented_table_is_what_is_judged() {
             panic!("{row}");
         };
         let deny = Some(deny).filter(|deny| !deny.is_empty());
-        let deny = Vec::from_iter(deny);
-        let rules = Rules::new(&format!("{{allow: [{allow:?}], deny: {deny:?}}}"));
+        let deny = deny.map(rule).unwrap_or_default();
+        let rules = Rules::new(&format!("allow: [{}]\ndeny: [{deny}]", rule(allow)));
         let (host, port) = target.rsplit_once(':').unwrap();
         let permitted =
             Host::read(host).is_some() && rules.permit(host, address, port.parse().unwrap());
@@ -220,7 +223,8 @@ fn guarded_addresses_need_a_literal_rule_in_every_spelling() {
     assert!(spellings.len() >= 200, "{}", spellings.len());
     for wide in WIDE {
         let rules = Rules::new(&format!(
-            "{{allow: ['{wide}'], protected: [10.97.0.0/16, 'fd77::/64']}}"
+            "allow: [{wide_rule}]\nprotectedCIDRs: [10.97.0.0/16, 'fd77::/64']",
+            wide_rule = rule(wide)
         ));
         for address in &spellings {
             for host in ["sneaky.example.com", address] {
@@ -248,7 +252,8 @@ fn behind_a_prefix_of_the_networks_translator_an_address_is_guarded_as_the_one_i
     for (prefix, address) in TRANSLATED {
         for allow in ["*", "::/0", "2001:db8::/32", "sneaky.example.com"] {
             let rules = Rules::new(&format!(
-                "{{allow: ['{allow}'], nat64Prefixes: ['{prefix}']}}"
+                "allow: [{allow_rule}]\nnat64Prefixes: ['{prefix}']",
+                allow_rule = rule(allow)
             ));
             let host = "sneaky.example.com";
             assert!(
@@ -260,17 +265,18 @@ fn behind_a_prefix_of_the_networks_translator_an_address_is_guarded_as_the_one_i
                 "{allow} {prefix} {address}"
             );
             // Without the prefix, the exit cannot recognize the address as a metadata service.
-            let rules = Rules::new(&format!("{{allow: ['{allow}']}}"));
+            let rules = Rules::new(&format!("allow: [{allow_rule}]", allow_rule = rule(allow)));
             assert!(rules.permit(host, address, 80), "{allow} {address}");
         }
         let literal = Rules::new(&format!(
-            "{{allow: ['{address}'], nat64Prefixes: ['{prefix}']}}"
+            "allow: [{address_rule}]\nnat64Prefixes: ['{prefix}']",
+            address_rule = rule(address)
         ));
         assert!(literal.permit(address, address, 80), "{address}");
     }
     let prefix = "nat64Prefixes: ['2001:db8:122:344::/96']";
     let denied = Rules::new(&format!(
-        "{{allow: ['*'], deny: ['10.1.0.0/16'], {prefix}}}"
+        "allow: [{{host: '*'}}]\ndeny: [{{cidr: 10.1.0.0/16}}]\n{prefix}"
     ));
     assert!(!denied.permit("a.example.com", "2001:db8:122:344::a01:203", 80));
     assert!(denied.permit("a.example.com", "2001:db8:122:344::a02:203", 80));
@@ -356,7 +362,8 @@ fn a_literal_rule_permits_a_guarded_address() {
 fn what_is_protected_is_reached_only_from_within() {
     let allowing = |allow: &str| {
         Rules::new(&format!(
-            "{{allow: ['{allow}'], protected: [10.97.0.0/16, 'fd77::/64']}}"
+            "allow: [{allow_rule}]\nprotectedCIDRs: [10.97.0.0/16, 'fd77::/64']",
+            allow_rule = rule(allow)
         ))
     };
     for (allow, address, expected) in [
@@ -375,7 +382,12 @@ fn what_is_protected_is_reached_only_from_within() {
 
 #[test]
 fn an_api_server_that_is_known_by_name_is_reached_by_its_name() {
-    let rules = |allow: &str| Rules::beside(&format!("{{allow: ['{allow}']}}"), "api.example.com");
+    let rules = |allow: &str| {
+        Rules::beside(
+            &format!("allow: [{allow_rule}]", allow_rule = rule(allow)),
+            "api.example.com",
+        )
+    };
     for (allow, expected) in [
         ("api.example.com:443", true),
         ("*.example.com", false),
@@ -415,7 +427,7 @@ fn with_peer(policy: &str, peer: &str) -> (Rules, String) {
     use muxtunnel_gateway_config::{KeyRole, key_text};
     let [one, two] = [7, 8].map(|byte| key_text(KeyRole::Entry, &[byte; 32]));
     let text = format!(
-        "role: Exit\nlisten: 0.0.0.0:64000\nadmin: '[::]:64001'\npolicy: {policy}\nsecurity: {{mode: PublicKeys, \
+        "role: Exit\nlisten: 0.0.0.0:64000\nadmin: '[::]:64001'\n{policy}\nsecurity: {{mode: PublicKeys, \
          privateKeyFiles: [/k], peers: [{{name: site, publicKeys: [{one}], {peer}}}, {two}]}}\n"
     );
     (Rules::of(&text, "10.96.0.1"), two)
@@ -423,11 +435,11 @@ fn with_peer(policy: &str, peer: &str) -> (Rules, String) {
 
 #[test]
 fn a_peer_reaches_what_the_exit_and_its_own_rules_allow_and_neither_denies() {
-    let policy = "{allow: ['*.internal:80', '10.0.0.0/8', 127.0.0.1, 'unix:/a', 'unix:/b'], deny: ['10.6.0.0/16']}";
+    let policy = "allow: [{host: '*.internal', port: 80}, {cidr: 10.0.0.0/8}, {cidr: 127.0.0.1/32}, {unix: /a}, {unix: /b}]\ndeny: [{cidr: 10.6.0.0/16}]";
     let (rules, other) = with_peer(
         policy,
-        "allow: ['web.internal', '10.1.0.0/16:80-90', '10.6.0.0/16', 127.0.0.0/8, 192.0.2.0/24, '*:22', 'unix:/a'], \
-         deny: ['10.1.2.3:81', 'bad.internal', '10.1.9.0/24', '10.1.7.7']",
+        "allow: [{host: web.internal}, {cidr: 10.1.0.0/16, port: 80, endPort: 90}, {cidr: 10.6.0.0/16}, {cidr: 127.0.0.0/8}, {cidr: 192.0.2.0/24}, {host: '*', port: 22}, {unix: /a}], \
+         deny: [{cidr: 10.1.2.3/32, port: 81}, {host: bad.internal}, {cidr: 10.1.9.0/24}, {cidr: 10.1.7.7/32}]",
     );
     for (host, address, port, site, others) in [
         ("web.internal", "192.0.2.1", 80, true, true),
@@ -469,7 +481,10 @@ fn a_peer_reaches_what_the_exit_and_its_own_rules_allow_and_neither_denies() {
     assert!(rules.authorizer(Some(&other)).permits_unix("/b"));
     assert!(!rules.authorizer(Some("gone")).permits_unix("/a"));
     // No name is resolved that the peer's rules cannot permit.
-    let (rules, other) = with_peer("{allow: ['*']}", "allow: [web.internal, 'web.whole.:80']");
+    let (rules, other) = with_peer(
+        "allow: [{host: '*'}]",
+        "allow: [{host: web.internal}, {host: web.whole., port: 80}]",
+    );
     let site = rules.authorizer(Some("site"));
     assert!(!site.may_permit(Host::Name("db.internal"), 80));
     assert!(

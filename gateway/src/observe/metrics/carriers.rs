@@ -1,6 +1,7 @@
-//! The metrics of carriers: their number, their paths, their throughput and their bottlenecks.
+//! The metrics of carriers: their number, and the paths, the throughput and the bottlenecks of each
+//! peer.
 
-use muxtunnel_gateway_config::status::{Carrier, Limit};
+use muxtunnel_gateway_config::status::Limit;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 
@@ -35,29 +36,33 @@ impl Snapshot {
         )
     }
 
-    /// The path of each TCP carrier, labelled with its peer.
+    /// The paths of each peer's carriers.
     pub(super) fn encode_paths(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
     ) -> Result<(), std::fmt::Error> {
-        let carriers = &self.status.carriers;
+        let peers = || self.peers.iter();
         family(
             encoder,
-            ("muxgate_carrier_rtt_seconds", "Smoothed round-trip time"),
-            carriers
-                .iter()
-                .filter(|c| has_path(c))
-                .map(|c| gauge(vec![("peer", c.peer.as_str())], c.rtt_milliseconds / 1e3)),
+            (
+                "muxgate_carrier_rtt_seconds",
+                "Smoothed round-trip time, mean of the peer's carriers",
+            ),
+            peers().filter_map(|(peer, figures)| {
+                let rtt = figures.round_trip()?.as_secs_f64();
+                Some(gauge(vec![("peer", peer)], rtt))
+            }),
         )?;
         family(
             encoder,
             (
                 "muxgate_carrier_congestion_control",
-                "1: the carrier uses the congestion control that the label algorithm names",
+                "1: carriers of the peer use the congestion control that the label algorithm names",
             ),
-            carriers.iter().filter(|c| has_path(c)).map(|c| {
-                let algorithm = ("algorithm", c.congestion_control.as_str());
-                gauge(vec![("peer", c.peer.as_str()), algorithm], 1.0)
+            peers().flat_map(|(peer, figures)| {
+                let algorithms = figures.congestion_controls.iter();
+                algorithms
+                    .map(|algorithm| gauge(vec![("peer", peer), ("algorithm", algorithm)], 1.0))
             }),
         )?;
         family(
@@ -66,66 +71,52 @@ impl Snapshot {
                 "muxgate_carrier_retransmits",
                 "Retransmitted segments; with QUIC and HTTP/3, lost packets",
             ),
-            carriers
-                .iter()
-                .filter(|c| has_path(c))
-                .map(|c| counter(vec![("peer", c.peer.as_str())], c.retransmits)),
+            peers()
+                .filter(|(_, figures)| figures.has_path() || figures.total.retransmits > 0)
+                .map(|(peer, figures)| counter(vec![("peer", peer)], figures.total.retransmits)),
         )
     }
 
-    /// Bytes, credit and bottleneck times of each carrier, labelled with its peer.
+    /// Bytes, credit and bottleneck times of each peer's carriers.
     pub(super) fn encode_peers(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
     ) -> Result<(), std::fmt::Error> {
-        let carriers = &self.status.carriers;
+        let peers = || self.peers.iter();
         family(
             encoder,
-            ("muxgate_carrier_bytes", "Bytes that a carrier transferred"),
-            carriers.iter().flat_map(|c| {
-                [
-                    counter(
-                        vec![("peer", c.peer.as_str()), ("direction", "sent")],
-                        c.bytes_sent,
-                    ),
-                    counter(
-                        vec![("peer", c.peer.as_str()), ("direction", "received")],
-                        c.bytes_received,
-                    ),
-                ]
+            (
+                "muxgate_carrier_bytes",
+                "Bytes that the carriers of the peer transferred",
+            ),
+            peers().flat_map(|(peer, figures)| {
+                let total = &figures.total;
+                [("sent", total.sent), ("received", total.received)].map(|(direction, bytes)| {
+                    counter(vec![("peer", peer), ("direction", direction)], bytes)
+                })
             }),
         )?;
         family(
             encoder,
             (
                 "muxgate_carrier_receive_budget_bytes",
-                "Receive memory in use, in bytes: payload that local sockets have not accepted; with Jmux, plus the credit that the peer has not used",
+                "Receive memory in use, in bytes: payload that local sockets have not accepted; with JMUX, plus the credit that the peer has not used",
             ),
-            carriers.iter().map(|c| {
-                gauge(
-                    vec![("peer", c.peer.as_str())],
-                    c.receive_budget_used as f64,
-                )
-            }),
+            peers().map(|(peer, figures)| gauge(vec![("peer", peer)], figures.budget_used as f64)),
         )?;
         family(
             encoder,
             (
                 "muxgate_carrier_limited_seconds",
-                "Time that a carrier spent at each bottleneck",
+                "Time that the carriers of the peer spent at each bottleneck",
             ),
-            carriers.iter().flat_map(|c| {
-                Limit::ALL.into_iter().map(|limit| {
-                    let seconds = c.limited_seconds.get(&limit).copied().unwrap_or_default();
-                    let labels = vec![("peer", c.peer.as_str()), ("limit", limit.as_str())];
-                    (labels, ConstCounter::new(seconds))
+            peers().flat_map(|(peer, figures)| {
+                Limit::ALL.into_iter().map(move |limit| {
+                    let seconds = figures.total.limited_seconds.get(&limit).copied();
+                    let labels = vec![("peer", peer.as_str()), ("limit", limit.as_str())];
+                    (labels, ConstCounter::new(seconds.unwrap_or_default()))
                 })
             }),
         )
     }
-}
-
-/// Whether the kernel has figures about the carrier's path, as for TCP carriers.
-fn has_path(carrier: &Carrier) -> bool {
-    !carrier.congestion_control.is_empty()
 }

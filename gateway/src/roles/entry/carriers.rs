@@ -42,7 +42,7 @@ pub(crate) async fn pause(failures: u32) {
     pause_at_most(failures, BACKOFF_MAX).await;
 }
 
-async fn pause_at_most(failures: u32, most: Duration) {
+pub(super) async fn pause_at_most(failures: u32, most: Duration) {
     tokio::time::sleep(backoff(failures, most, rand::rng().random())).await;
 }
 
@@ -83,7 +83,7 @@ pub(super) async fn renew(mux: &dyn Mux, dial_context: &DialContext) -> Infallib
 /// The number of carriers to maintain: the number that the session could use, within the configured
 /// bounds.
 fn wanted(bounds: config::Pool, pool: &PoolState) -> usize {
-    pool.wanted().clamp(bounds.min.into(), bounds.max.into())
+    pool.wanted().clamp(bounds.min.into(), bounds.max().into())
 }
 
 /// The route of a session's carriers: exit and transport.

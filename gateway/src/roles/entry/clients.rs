@@ -234,13 +234,15 @@ impl Entry {
             admission,
             ended,
         };
-        let opening = Opening::new(self, url, route.priority, refused, underway);
+        let further = route.ingress_protocol.further(&url);
+        let opening = Opening::new(self, (url, further), route.priority, refused, underway);
         opening.open(Connection {
             socket,
             local,
             early,
             answer,
             source,
+            has_next: false,
         });
     }
 

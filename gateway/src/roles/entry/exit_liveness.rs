@@ -25,8 +25,7 @@ pub(super) async fn until_gone(
     failures: &mut watch::Receiver<u32>,
     dial_context: &DialContext,
 ) {
-    let no_name = exit.ip().is_none() || dial_context.is_single(exit.name());
-    if no_name || dial_context.leaf.is_some() {
+    if exit.ip().is_none() || dial_context.is_single(exit) {
         return pending().await;
     }
     loop {
@@ -37,7 +36,7 @@ pub(super) async fn until_gone(
         }
         // A name that does not resolve, or whose name servers do not answer, is no sign that this
         // exit is gone.
-        let Ok(found) = dial_context.addresses(exit.name()).await else {
+        let Ok(found) = dial_context.addresses_of(exit).await else {
             continue;
         };
         // A carrier may have been established in the meantime.

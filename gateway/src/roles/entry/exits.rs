@@ -1,26 +1,27 @@
-//! The exits of `connect`, and the choice of a session for new streams.
+//! The choice of an exit of `connect` for each session, and of a session for new streams.
 //!
-//! `connect` may contain several names, and a name may have several addresses, each of which is an
-//! exit. A worker of an entry has sessions with up to [`EXITS_MAX`] exits, one session with each
-//! exit. Each session occupies one of [`EXITS_MAX`] places. The entry always tries to fill the
-//! first place. Another place is filled only with an address that no other place uses. A new stream
-//! goes to the session with the fewest streams.
+//! The exits of one order are a level ([`super::levels`]). A level may have several names, and a name
+//! may have several addresses, each of which is an exit. At each level, a worker of an entry has
+//! sessions with up to [`EXITS_MAX`] exits, one session with each exit. Each session occupies one of
+//! [`EXITS_MAX`] places of its level. The entry always tries to fill the first place of level 0.
+//! Another place is filled only with an address that no other place of its level uses. A level is
+//! used while the levels below it are down. A new stream goes to the lowest level, and there to the
+//! session with the fewest streams.
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::CarrierTransport;
 
+use super::carriers::{pause, pause_at_most};
+use super::links::{Link, Place};
 use super::{Entry, dial_context};
 use crate::io::carrier::Carrier;
 use crate::net::egress::Address;
 use crate::net::race::{Lost, Reached, alternate, race};
-use crate::session::mux::{Mux, Progress};
 
-/// Maximum number of exits with which a worker has sessions for new streams.
+/// Maximum number of exits of a level with which a worker has sessions for new streams.
 pub(super) const EXITS_MAX: usize = 4;
 /// Minimum interval between look-ups for further exits. The interval grows up to the maximum, and
 /// returns to the minimum when the exits in use change.
@@ -28,96 +29,27 @@ const DISCOVERY_PAUSE_MIN: Duration = Duration::from_secs(1);
 const DISCOVERY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Maximum time for dialling all exits. The time is longer than the maximum time for any of them.
 const RACE_MAX: Duration = Duration::from_secs(150);
+/// For this time, a level below must have a session before the sessions above end. If the level fails
+/// again within this time, streams continue on these sessions without a dial.
+const RETURN_AFTER: Duration = Duration::from_secs(10);
+/// Maximum pause between dials of a level while a level above has a session.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// For this time, new connections wait for a session. After this time without a session, the entry
 /// resets new connections. The value equals the maximum time for the answer to an open.
 pub(super) const SESSIONLESS_MAX: Duration = Duration::from_secs(15);
 
-/// The state of the session in a place.
-#[derive(Clone)]
-pub(super) enum Link {
-    /// The session has had no carrier for `CARRIERLESS_MAX`.
-    Down,
-    /// The exit has shut down, and another exit is being dialled.
-    Replacing,
-    Up(Rc<dyn Mux>),
-}
-
-/// The sessions for new streams.
-pub(super) struct Links {
-    by_place: BTreeMap<usize, Link>,
-    /// The time since which no session has accepted streams; `None`: a session accepts streams.
-    none_since: Option<Instant>,
-}
-
-impl Links {
-    pub(super) fn new(now: Instant) -> Self {
-        Self {
-            by_place: BTreeMap::new(),
-            none_since: Some(now),
-        }
-    }
-
-    /// The sessions that accept streams.
-    fn ready(&self) -> impl Iterator<Item = &Rc<dyn Mux>> {
-        self.by_place.values().filter_map(|link| match link {
-            Link::Up(session) if session.progress() == Progress::Ready && !session.has_ended() => {
-                Some(session)
-            }
-            Link::Up(_) | Link::Down | Link::Replacing => None,
-        })
-    }
-
-    /// The session with the fewest streams. A session without a carrier is chosen only if no
-    /// session has a carrier.
-    pub(super) fn best(&self) -> Option<Rc<dyn Mux>> {
-        self.ready().min_by_key(|session| session.load()).cloned()
-    }
-
-    /// All sessions that accept streams, ordered as in [`Self::best`].
-    pub(super) fn by_load(&self) -> Vec<Rc<dyn Mux>> {
-        let mut sessions: Vec<_> = self.ready().cloned().collect();
-        sessions.sort_by_key(|session| session.load());
-        sessions
-    }
-
-    /// Whether connections have a session, or can wait for a session that is expected soon.
-    pub(super) fn is_linked(&self) -> bool {
-        let mut links = self.by_place.values();
-        links.any(|link| !matches!(link, Link::Down))
-    }
-
-    /// Sets the state of a place; `None`: the place is empty.
-    fn set(&mut self, place: usize, link: Option<Link>, now: Instant) {
-        match link {
-            Some(link) => drop(self.by_place.insert(place, link)),
-            None => drop(self.by_place.remove(&place)),
-        }
-        self.none_since = match self.best() {
-            Some(_) => None,
-            None => self.none_since.or(Some(now)),
-        };
-    }
-}
-
-/// How an exit was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
-    Names,
-    Fallback,
-}
-
-/// The exit of a place.
-pub(super) struct Taken {
-    pub(super) at: Address,
-    pub(super) by: By,
-}
-
 impl Entry {
-    pub(super) fn set_link(&self, place: usize, link: Option<Link>) {
+    pub(super) fn set_link(&self, place: Place, link: Option<Link>) {
         self.links
             .send_modify(|links| links.set(place, link, Instant::now()));
         let linked = self.links.borrow().is_linked();
         self.telemetry.set_linked(self.worker, linked);
+        let exits = self.exits.borrow();
+        let active = self.links.borrow().active();
+        let active = active.iter().filter_map(|place| exits.get(place));
+        let names = active.filter_map(|at| self.dial_context.exits.at(at.exit()));
+        let names = names.map(|exit| exit.name.clone()).collect();
+        self.telemetry.set_active(self.worker, names);
     }
 
     /// Reports why a session with `exit` did not become ready.
@@ -141,47 +73,30 @@ impl Entry {
         let _ = tokio::time::timeout_at(until.into(), session).await;
     }
 
-    /// Connects to an exit for `place`; `None`: no exit is available for the place. The first place
-    /// uses the fallback if no other address reaches an exit.
+    /// Connects to an exit for `place`; `None`: no exit is available for the place.
     ///
     /// # Errors
-    /// The name has no address, or no address answers. The error is the error of the address that
-    /// failed last.
-    pub(super) async fn connect(&self, place: usize) -> std::io::Result<Option<Connected>> {
-        let (exit, fallback) = self.dial_context.names();
-        let tried = self.connect_to(place, exit, By::Names).await;
-        let (error, fallback) = match (tried, fallback) {
-            (Err(error), Some(fallback)) if place == 0 => (error, fallback),
-            (tried, _) => return tried,
-        };
-        tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, %fallback, "No exit answers; dialling the fallback");
-        self.connect_to(place, fallback, By::Fallback).await
-    }
-
-    async fn connect_to(
-        &self,
-        place: usize,
-        exit: &str,
-        by: By,
-    ) -> std::io::Result<Option<Connected>> {
-        let addresses = match self.dial_context.addresses(exit).await {
+    /// The names of the level have no address, or no address answers. The error is the error of the
+    /// address that failed last.
+    pub(super) async fn connect(&self, place: Place) -> std::io::Result<Option<Connected>> {
+        let addresses = match self.dial_context.addresses(place.level).await {
             // The first place reports the error.
-            Err(_) if place > 0 => return Ok(None),
+            Err(_) if place.number > 0 => return Ok(None),
             resolved => resolved?,
         };
         let chosen = self.choose(place, &addresses);
-        if chosen.addresses.is_empty() && place > 0 {
+        if chosen.addresses.is_empty() && place.number > 0 {
             return Ok(None);
         }
-        let raced = self.race(chosen, |at| self.occupy(place, at.clone(), by));
+        let raced = self.race(chosen, |at| self.occupy(place, at.clone()));
         match raced.await {
             // Another place may have taken the exit during the race.
-            Ok(connected) if place > 0 && self.is_elsewhere(place, &connected.at) => {
+            Ok(connected) if place.number > 0 && self.is_elsewhere(place, &connected.at) => {
                 self.leave(place);
                 Ok(None)
             }
             Ok(connected) => {
-                self.occupy(place, connected.at.clone(), by);
+                self.occupy(place, connected.at.clone());
                 Ok(Some(connected))
             }
             Err(error) => {
@@ -196,11 +111,7 @@ impl Entry {
     ///
     /// # Errors
     /// No exit answers. The error is the error of the attempt that failed last.
-    pub(super) async fn race(
-        &self,
-        chosen: Chosen,
-        begin: impl Fn(&Address),
-    ) -> std::io::Result<Connected> {
+    async fn race(&self, chosen: Chosen, begin: impl Fn(&Address)) -> std::io::Result<Connected> {
         let attempt = |at: Address, reached: Reached| {
             begin(&at);
             async move { dial_context::connect(&at, &self.dial_context, &reached).await }
@@ -221,62 +132,104 @@ impl Entry {
         })
     }
 
-    fn is_elsewhere(&self, place: usize, at: &Address) -> bool {
-        let exits = self.exits.borrow();
-        let mut others = exits.iter().filter(|(other, _)| **other != place);
-        others.any(|(_, taken)| taken.at.is_same(at))
+    fn is_elsewhere(&self, place: Place, at: &Address) -> bool {
+        self.used_besides(place).iter().any(|used| used.is_same(at))
     }
 
-    pub(super) fn choose(&self, place: usize, addresses: &[Address]) -> Chosen {
-        let used = self.exits.borrow();
-        let used: Vec<Address> = used.values().map(|taken| taken.at.clone()).collect();
+    /// The exits of the other places of the level.
+    fn used_besides(&self, place: Place) -> Vec<Address> {
+        let exits = self.exits.borrow();
+        let others = exits
+            .iter()
+            .filter(|(other, _)| other.level == place.level && **other != place);
+        others.map(|(_, at)| at.clone()).collect()
+    }
+
+    fn choose(&self, place: Place, addresses: &[Address]) -> Chosen {
+        let used = self.used_besides(place);
         let left: Vec<Address> = self.left.borrow().values().cloned().collect();
-        let mut chosen = choose(place, addresses, &used, &left);
-        // A rendezvous connects to one exit, regardless of the number of its own addresses.
-        if self.dial_context.leaf.is_some() {
-            chosen.exits = 1;
-        }
-        chosen
+        choose(place.number, addresses, &used, &left)
     }
 
     /// Sets the exit of `place`.
-    pub(super) fn occupy(&self, place: usize, at: Address, by: By) {
-        self.exits
-            .send_modify(|exits| _ = exits.insert(place, Taken { at, by }));
+    fn occupy(&self, place: Place, at: Address) {
+        self.exits.send_modify(|exits| _ = exits.insert(place, at));
     }
 
-    /// Whether the entry never has more than one session for new streams.
-    pub(super) fn has_one_exit(&self) -> bool {
-        let (names, _) = self.dial_context.names();
-        self.dial_context.is_single(names)
-            || self.dial_context.leaf.is_some()
-            || !self.session.protocol.can().several_exits
+    /// Whether the entry never has more than one session of `level` for new streams.
+    fn has_one_exit(&self, level: usize) -> bool {
+        self.dial_context.has_one_exit(level) || !self.session.protocol.can().several_exits
     }
 
     /// Marks the exit of `place` as refusing sessions, so that other exits are tried first.
-    pub(super) fn avoid(&self, place: usize) {
+    pub(super) fn avoid(&self, place: Place) {
         let exits = self.exits.borrow();
-        let left = exits.get(&place).map(|taken| (place, taken.at.clone()));
+        let left = exits.get(&place).map(|at| (place, at.clone()));
         self.left.borrow_mut().extend(left);
     }
 
     /// Removes the exit of `place`, which accepts no new streams.
-    pub(super) fn leave(&self, place: usize) {
+    pub(super) fn leave(&self, place: Place) {
         self.exits.send_modify(|exits| _ = exits.remove(&place));
     }
 
-    /// Waits until a new attempt to find an exit for `place` is useful. While the first place uses
-    /// the fallback, the other places stay empty, since their exit could be the fallback.
-    pub(super) async fn may_be_for(&self, place: usize) {
-        if self.has_one_exit() {
+    /// Waits until a new attempt to find an exit for `place` is useful.
+    pub(super) async fn may_be_for(&self, place: Place) {
+        if place.is_first() {
+            return;
+        }
+        let Some(before) = place.before() else {
+            return self.are_down_below(place).await;
+        };
+        if self.has_one_exit(place.level) {
             return std::future::pending().await;
         }
-        let is_named = |taken: &Taken| taken.by == By::Names;
         let mut exits = self.exits.subscribe();
         // The sender is in `self`, so the wait cannot fail.
-        let _ = exits
-            .wait_for(|exits| exits.get(&(place - 1)).is_some_and(is_named))
-            .await;
+        let _ = exits.wait_for(|exits| exits.contains_key(&before)).await;
+    }
+
+    /// Waits until the levels below the level of `place` are down.
+    async fn are_down_below(&self, place: Place) {
+        let level = place.level;
+        if self.links.borrow().are_down_below(level) {
+            return;
+        }
+        // The level is not in use, so it is not down.
+        self.set_link(place, None);
+        let mut links = self.links.subscribe();
+        let _ = links.wait_for(|links| links.are_down_below(level)).await;
+        let (order, exits) = (
+            self.dial_context.exits.order(level),
+            self.dial_context.exits.label(level),
+        );
+        tracing::warn!(code = %Code::CarrierConnecting, order, %exits, "No exit of a lower order answers; dialling the exits of this order");
+    }
+
+    /// Waits until a level below `level` has had a session for [`RETURN_AFTER`].
+    pub(super) async fn is_outranked(&self, level: usize) {
+        let mut links = self.links.subscribe();
+        loop {
+            let _ = links.wait_for(|links| links.has_below(level)).await;
+            tokio::select! {
+                _ = links.wait_for(|links| !links.has_below(level)) => {}
+                () = tokio::time::sleep(RETURN_AFTER) => return,
+            }
+        }
+    }
+
+    /// Waits before the next dial for `place`. While a level above has the sessions, the pause is
+    /// longer, and ends with the last session.
+    pub(super) async fn pause(&self, place: Place, failures: u32) {
+        let is_probe = place.number == 0 && self.links.borrow().is_failed_over(place.level);
+        if !is_probe {
+            return pause(failures).await;
+        }
+        let mut links = self.links.subscribe();
+        tokio::select! {
+            () = pause_at_most(failures, PROBE_PAUSE_MAX) => {}
+            _ = links.wait_for(|links| links.best().is_none()) => pause(failures).await,
+        }
     }
 
     /// Waits until the next look-up for further exits is due. `discoveries` counts the look-ups
@@ -292,7 +245,7 @@ impl Entry {
     }
 }
 
-pub(super) fn discovery_pause(discoveries: u32) -> Duration {
+fn discovery_pause(discoveries: u32) -> Duration {
     DISCOVERY_PAUSE_MIN
         .saturating_mul(1 << discoveries.min(8))
         .min(DISCOVERY_PAUSE_MAX)
@@ -309,13 +262,13 @@ pub(super) struct Connected {
 }
 
 /// The addresses to try, in order, and the number of exits.
-pub(super) struct Chosen {
-    pub(super) addresses: Vec<Address>,
-    pub(super) exits: usize,
+struct Chosen {
+    addresses: Vec<Address>,
+    exits: usize,
 }
 
-/// Chooses the addresses to try for `place`. The first place may use any address, but prefers
-/// addresses that no other place uses. Other places may use only unused addresses of the family in
+/// Chooses the addresses to try for the place with the number `place` of a level. The first place may
+/// use any address, but prefers addresses that no other place uses. Other places may use only unused addresses of the family in
 /// use, since an exit may have an address of each family. Addresses of exits that have shut down
 /// come last.
 fn choose(place: usize, addresses: &[Address], used: &[Address], left: &[Address]) -> Chosen {
@@ -358,36 +311,6 @@ pub(super) fn is_ipv4(address: &Address) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::mux::memory::{Memory, silent};
-
-    #[test]
-    fn new_streams_go_where_a_carrier_is_and_nowhere_once_the_exit_goes_away() {
-        let now = Instant::now();
-        let mut links = Links::new(now);
-        let memories = [silent(None), silent(None)];
-        let sessions = memories.each_ref().map(Memory::shared);
-        for (place, session) in sessions.iter().enumerate() {
-            links.set(place, Some(Link::Up(Rc::clone(session))), now);
-        }
-        let is_best = |links: &Links, place: usize| {
-            links
-                .best()
-                .is_some_and(|best| Rc::ptr_eq(&best, &sessions[place]))
-        };
-        assert!(is_best(&links, 0));
-        memories[0].carried_by(0);
-        assert!(is_best(&links, 1));
-        memories[1].goes_away();
-        assert!(
-            is_best(&links, 0),
-            "a session without a carrier is better than no session"
-        );
-        memories[0].goes_away();
-        assert!(links.best().is_none() && links.is_linked());
-        links.set(0, Some(Link::Down), now);
-        links.set(1, Some(Link::Replacing), now);
-        assert_eq!(links.none_since, Some(now));
-    }
 
     fn addresses(texts: &[&str]) -> Vec<Address> {
         let address = |text: &&str| match text.parse() {

@@ -1,14 +1,14 @@
 //! Listens on the ports of the forwards, and passes each connection to a session.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{self as config, Reloadable};
-use muxtunnel_proto::{OpenError, Priority};
+use muxtunnel_gateway_config::{self as config, ProxyListen, Reloadable};
+use muxtunnel_proto::{OpenError, Priority, Refusal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -25,6 +25,7 @@ use crate::io::local_socket::LocalSocket;
 use crate::net::bind::ACCEPT_RETRY;
 use crate::roles::worker::{Phase, WorkerError, wait_for};
 use crate::session::mux::OpenEnd;
+use crate::stream::account::Local;
 use crate::stream::early_data::Connection;
 
 /// Pause before a connection is tried again after sessions have returned it more than once.
@@ -56,13 +57,13 @@ impl Route {
 impl Entry {
     /// Listens for exactly the forwards in `forwards`. Unchanged forwards keep their listeners.
     /// Returns the errors of forwards that cannot listen. The other forwards work.
-    pub(super) fn listen(self: &Rc<Self>, forwards: &[config::Forward]) -> Vec<WorkerError> {
+    pub(super) fn listen(self: &Rc<Self>, forwards: &[config::Listener]) -> Vec<WorkerError> {
         let mut errors = Vec::new();
         let mut listened = Vec::new();
         let mut listeners = self.listeners.borrow_mut();
         listeners.retain(|address, listener| {
             let here =
-                |forward: &&config::Forward| forward.direction == config::Direction::EntryToExit;
+                |forward: &&config::Listener| forward.direction == config::Direction::EntryToExit;
             let mut here = forwards.iter().filter(here);
             let stays = here.any(|forward| forward.listen == *address);
             if !stays {
@@ -77,11 +78,7 @@ impl Entry {
                     error: self.outcomes.borrow().problem(&wanted.name),
                     forward,
                     listen: wanted.listen.clone(),
-                    target: wanted
-                        .target
-                        .as_ref()
-                        .map(ToString::to_string)
-                        .unwrap_or_default(),
+                    target: target_of(wanted),
                     has_fixed_target: true,
                 });
                 continue;
@@ -90,10 +87,7 @@ impl Entry {
             listened.push(Listened {
                 forward,
                 listen: wanted.listen.clone(),
-                target: match &wanted.target {
-                    Some(target) => target.to_string(),
-                    None => wanted.protocol.name().to_owned(),
-                },
+                target: target_of(wanted),
                 has_fixed_target: wanted.has_fixed_target(),
                 error: begun.as_ref().err().map(ToString::to_string),
             });
@@ -105,7 +99,7 @@ impl Entry {
 
     fn listen_for(
         self: &Rc<Self>,
-        wanted: &config::Forward,
+        wanted: &config::Listener,
         forward: Arc<Forward>,
         listeners: &mut BTreeMap<String, Listener>,
     ) -> Result<(), WorkerError> {
@@ -162,15 +156,26 @@ impl Entry {
     }
 }
 
-/// A connection that is being opened. If a session shuts down, the connection moves to another
+/// The targets of a port, or the protocol in which its clients name theirs.
+fn target_of(port: &config::Listener) -> String {
+    if port.targets.is_empty() {
+        return port.protocol.map_or("", ProxyListen::as_str).to_owned();
+    }
+    let targets: Vec<_> = port.targets.iter().map(ToString::to_string).collect();
+    targets.join(", ")
+}
+
+/// A connection that is being opened. If a dial fails, the next target is dialled. If a session shuts down, the connection moves to another
 /// session.
 pub(super) struct Opening {
     entry: Rc<Entry>,
-    url: Rc<str>,
+    /// The target that is dialled, and the further targets.
+    url: RefCell<Rc<str>>,
+    further: RefCell<VecDeque<Rc<str>>>,
     priority: Priority,
     refused: Refused,
     /// The deadline for finding another session.
-    until: Instant,
+    until: Cell<Instant>,
     /// Number of sessions that returned the connection.
     returned: Cell<u32>,
     _underway: Option<Underway>,
@@ -179,17 +184,18 @@ pub(super) struct Opening {
 impl Opening {
     pub(super) fn new(
         entry: &Rc<Entry>,
-        url: Rc<str>,
+        (url, further): (Rc<str>, VecDeque<Rc<str>>),
         priority: Priority,
         refused: Refused,
         underway: Option<Underway>,
     ) -> Rc<Self> {
         Rc::new(Self {
             entry: Rc::clone(entry),
-            url,
+            url: RefCell::new(url),
+            further: RefCell::new(further),
             priority,
             refused,
-            until: Instant::now() + SESSIONLESS_MAX,
+            until: Cell::new(Instant::now() + SESSIONLESS_MAX),
             returned: Cell::new(0),
             _underway: underway,
         })
@@ -198,11 +204,13 @@ impl Opening {
     /// Opens the stream on the first session that accepts it. Waits if a session is expected soon.
     pub(super) fn open(self: Rc<Self>, mut connection: Connection) {
         let sessions = self.entry.links.borrow().by_load();
+        let url = self.url.borrow().clone();
+        connection.has_next = !self.further.borrow().is_empty();
         let mut problem = None;
         for session in sessions {
             let opening = Rc::clone(&self);
             let ended = Box::new(move |end| opening.ended(end));
-            match session.open(&self.url, self.priority, connection, ended) {
+            match session.open(&url, self.priority, connection, ended) {
                 Ok(()) => return,
                 Err(not_opened) => {
                     connection = not_opened.connection;
@@ -213,7 +221,7 @@ impl Opening {
         // The refusal can be temporary: one session has ended or sent GOAWAY, and the next session
         // is not ready yet.
         let passes = problem.as_ref().is_none_or(is_passing);
-        if passes && self.entry.links.borrow().is_linked() && Instant::now() < self.until {
+        if passes && self.entry.links.borrow().may_come() && Instant::now() < self.until.get() {
             drop(tokio::task::spawn_local(self.wait_and_open(connection)));
             return;
         }
@@ -235,6 +243,11 @@ impl Opening {
                 let code = code_of(refusal.reason);
                 self.refused.report(code, &refusal.description);
             }
+            OpenEnd::Failed(refusal, connection) => {
+                drop(tokio::task::spawn_local(async move {
+                    self.open_next(&refusal, connection);
+                }));
+            }
             OpenEnd::Abandoned => {
                 let code = Code::OpenAbandoned;
                 self.refused.report(code, code.cause());
@@ -245,13 +258,29 @@ impl Opening {
         }
     }
 
+    /// Opens a stream to the next target, since the dial of a target failed.
+    fn open_next(self: Rc<Self>, refusal: &Refusal, mut connection: Connection) {
+        let Some(next) = self.further.borrow_mut().pop_front() else {
+            self.refused
+                .report(code_of(refusal.reason), &refusal.description);
+            return connection.turn_away();
+        };
+        self.refused.report_retried(refusal, &next);
+        if let Local::Client { target, .. } = &mut connection.local {
+            *target = Rc::clone(&next);
+        }
+        self.url.replace(next);
+        self.until.set(Instant::now() + SESSIONLESS_MAX);
+        self.open(connection);
+    }
+
     async fn open_again(self: Rc<Self>, connection: Connection) {
         self.refused.telemetry.count_retried();
         if self.returned.replace(self.returned.get() + 1) > 0 {
             // This may be the only session, so the retry must not be a tight loop.
             tokio::time::sleep(RETURNED_PAUSE).await;
         }
-        if Instant::now() < self.until {
+        if Instant::now() < self.until.get() {
             return self.wait_and_open(connection).await;
         }
         let text = "no exit accepted the connection";
@@ -260,7 +289,7 @@ impl Opening {
     }
 
     async fn wait_and_open(self: Rc<Self>, connection: Connection) {
-        self.entry.has_session_until(self.until).await;
+        self.entry.has_session_until(self.until.get()).await;
         self.open(connection);
     }
 }
@@ -268,7 +297,7 @@ impl Opening {
 /// Applies changes of the forwards, as long as the configuration can change.
 pub(super) async fn follow(entry: &Rc<Entry>, mut reloadable: watch::Receiver<Arc<Reloadable>>) {
     while reloadable.changed().await.is_ok() {
-        let forwards = reloadable.borrow_and_update().forwards.clone();
+        let forwards = reloadable.borrow_and_update().listeners.clone();
         for error in entry.listen(&forwards) {
             tracing::error!(%error, "Cannot listen for a forward");
         }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
-use muxtunnel_proto::OpenError;
+use muxtunnel_proto::{OpenError, Refusal};
 
 use crate::base::forward::Forward;
 use crate::base::telemetry::Telemetry;
+use crate::ingress::listener::answer::code_of;
 use crate::io::local_socket::LocalAddress;
 
 /// Reports the refusal of a connection.
@@ -37,6 +38,17 @@ impl Refused {
         if self.telemetry.may_log_refusal() {
             let (forward, client) = (&self.forward.name, &self.client);
             tracing::warn!(%code, forward, %client, reason, "Connection refused");
+        }
+    }
+}
+
+impl Refused {
+    /// Logs that the dial of a target failed and that `next` is dialled.
+    pub(super) fn report_retried(&self, refusal: &Refusal, next: &str) {
+        if self.telemetry.may_log_refusal() {
+            let (code, forward) = (code_of(refusal.reason), &self.forward.name);
+            let (client, reason) = (&self.client, &refusal.description);
+            tracing::info!(%code, forward, %client, reason, next, "Target not reached; dialling the next target");
         }
     }
 }

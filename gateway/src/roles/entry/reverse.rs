@@ -25,7 +25,7 @@ use crate::ingress::listener::greeting::url_of;
 use crate::net::dial::{self, Dialled};
 use crate::net::policy::Authorizer;
 use crate::roles::worker::Phase;
-use crate::session::mux::{Listeners, Mux, Progress};
+use crate::session::mux::{Listeners, Mux, Progress, is_failed_dial};
 
 /// Pause before a refused listener is requested again.
 const ASK_AGAIN: Duration = Duration::from_secs(15);
@@ -39,30 +39,30 @@ pub(super) struct Asked {
     wake: Notify,
 }
 
-/// A listener, and the target of its streams.
+/// A listener, and the targets of its streams.
 struct Route {
     forward: Arc<Forward>,
     listen: String,
     priority: config::Priority,
-    url: Rc<str>,
-    /// The rule for the target.
-    allow: Option<Rule>,
+    /// The URLs of the targets, in the order in which they are dialled.
+    urls: Vec<Rc<str>>,
+    /// The rules for the targets.
+    allow: Vec<Rule>,
 }
 
 impl Route {
-    fn of(entry: &Entry, wanted: &config::Forward) -> Rc<Self> {
-        let target = wanted.target.as_ref();
+    fn of(entry: &Entry, wanted: &config::Listener) -> Rc<Self> {
         Rc::new(Self {
             forward: entry.telemetry.forwards.get(wanted),
             listen: wanted.listen.clone(),
             priority: wanted.priority,
-            url: target.map(url_of).unwrap_or_default(),
-            allow: target.map(Rule::of_target),
+            urls: wanted.targets.iter().map(url_of).collect(),
+            allow: wanted.targets.iter().map(Rule::of_target).collect(),
         })
     }
 
     /// Whether the route requests the same listener as `wanted`.
-    fn asks_for(&self, wanted: &config::Forward) -> bool {
+    fn asks_for(&self, wanted: &config::Listener) -> bool {
         self.forward.name == wanted.name
             && self.listen == wanted.listen
             && self.priority == wanted.priority
@@ -111,7 +111,7 @@ impl Asked {
         &self,
         entry: &Entry,
         listeners: &dyn Listeners,
-        wanted: &[&config::Forward],
+        wanted: &[&config::Listener],
         paused: &BTreeMap<String, Instant>,
     ) -> Vec<(String, String)> {
         let mut given_up = Vec::new();
@@ -164,7 +164,7 @@ impl Entry {
             let now = Instant::now();
             paused.retain(|_, until| *until > now);
             let in_force = Arc::clone(&reloadable.borrow_and_update());
-            let wanted: Vec<_> = in_force.forwards.iter().filter(is_reverse).collect();
+            let wanted: Vec<_> = in_force.listeners.iter().filter(is_reverse).collect();
             for (name, problem) in asked.ask(self, listeners, &wanted, &paused) {
                 self.not_listening(mux, asked, &mut paused, name, problem);
             }
@@ -188,7 +188,7 @@ impl Entry {
     pub(super) fn has_reverse_forwards(&self) -> bool {
         self.reloadable
             .borrow()
-            .forwards
+            .listeners
             .iter()
             .any(|forward| is_reverse(&forward))
     }
@@ -295,28 +295,38 @@ impl Entry {
         // Declared targets require no rule. Deny rules and protected addresses still apply.
         let reloadable = Arc::clone(&self.reloadable.borrow());
         let authorizer = Authorizer {
-            allow: route.allow.as_slice(),
+            allow: &route.allow,
             policy: &reloadable.policy,
             protected: &self.protected,
             peer,
             of_peer: PeerRules::default(),
             is_portless: false,
         };
-        match dial::dial(&route.url, authorizer).await {
-            Ok(dialled) => Ok(Dialled {
-                admission: Some(admission),
-                url: Some(Rc::clone(&route.url)),
-                ..dialled
-            }),
-            Err(error) => {
-                route.forward.refused(error.code);
-                Err(error.report(&self.telemetry, &route.url))
+        let mut urls = route.urls.iter();
+        loop {
+            let url = urls.next().cloned().unwrap_or_default();
+            match dial::dial(&url, authorizer).await {
+                Ok(dialled) => {
+                    return Ok(Dialled {
+                        admission,
+                        url: Some(url),
+                        ..dialled
+                    });
+                }
+                Err(error) if urls.len() > 0 && is_failed_dial(error.refusal.reason) => {
+                    // The refusal of the last target is the answer.
+                    error.report(&self.telemetry, &url);
+                }
+                Err(error) => {
+                    route.forward.refused(error.code);
+                    return Err(error.report(&self.telemetry, &url));
+                }
             }
         }
     }
 }
 
-fn is_reverse(forward: &&config::Forward) -> bool {
+fn is_reverse(forward: &&config::Listener) -> bool {
     forward.direction == Direction::ExitToEntry
 }
 

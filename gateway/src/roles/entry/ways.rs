@@ -83,11 +83,11 @@ impl Pause {
 }
 
 impl Ways {
-    /// Returns the configured transports. `upgrades`: whether WebSocket is configured. `datagrams`:
+    /// Returns the configured transports. `upgrades`: whether transport Auto may choose WebSocket. `datagrams`:
     /// whether datagrams can reach exits.
     pub(super) fn of(transport: Transport, upgrades: bool, datagrams: bool) -> Self {
         let all = match transport {
-            Transport::Tcp if upgrades => vec![CarrierTransport::WebSocket],
+            Transport::WebSocket => vec![CarrierTransport::WebSocket],
             Transport::Tcp => vec![CarrierTransport::Tcp],
             Transport::Kcp => vec![CarrierTransport::Kcp],
             Transport::Auto => [

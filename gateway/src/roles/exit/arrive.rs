@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{self as config, LISTEN_STDIO, SessionConfig};
+use muxtunnel_gateway_config::{self as config, LISTEN_STDIO, MeetingPlace, SessionConfig};
 use tokio::net::TcpStream;
 
 use super::{Exit, greet, quic, registered};
@@ -37,8 +37,8 @@ pub(super) enum Arrivals {
     Any(ListeningSocket, KcpListener),
     /// The only carrier of the process.
     Stdio(Box<dyn Transport>, Released),
-    /// The rendezvous at this `host:port`.
-    Rendezvous(String),
+    /// The places where the exit registers.
+    Rendezvous(Vec<MeetingPlace>),
     /// QUIC connections.
     Quic(Listener),
 }
@@ -58,7 +58,7 @@ impl Arrivals {
                 let listener = quic::listen(worker, &address, (session, carriers_max))?;
                 (Self::Quic(listener), address)
             }
-            config::Arrivals::Rendezvous(address) => return Ok(Self::Rendezvous(address)),
+            config::Arrivals::Rendezvous(places) => return Ok(Self::Rendezvous(places)),
             config::Arrivals::Stdio => {
                 let process = Pipes::of_process();
                 let (pipes, released) =
@@ -102,7 +102,7 @@ impl Arrivals {
                 // The channel transfers no message. It closes when the carrier ends.
                 let _ = released.await;
             }
-            Self::Rendezvous(address) => registered::keep(exit, &address).await,
+            Self::Rendezvous(places) => registered::keep(exit, &places).await,
             Self::Quic(listener) => {
                 return Err(accept_in_turn(quic::accept(Rc::clone(exit), listener)).await);
             }

@@ -14,7 +14,7 @@ use crate::base::patience::Patience;
 use crate::io::carrier::Carrier;
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::security::PROOF_MAX;
-use crate::io::transport::{Side, Transport, Upgrade};
+use crate::io::transport::{Part, Transport, Upgrade};
 use crate::session::end::SessionEnd;
 use crate::session::hello::{self, Greeting, HELLO_MAX};
 
@@ -77,7 +77,7 @@ impl Exit {
         };
         let runs = (self.session.protocol, upgrade);
         let patience = self.patience(PROOF_MAX, &*tcp);
-        let carrier = credentials.secure(tcp, Side::Accepts, "", runs, &patience);
+        let carrier = credentials.secure(tcp, Part::Accepts, runs, &patience);
         let carrier = carrier.await?;
         let greeting = match says_hello {
             true => {

@@ -91,9 +91,8 @@ impl Exit {
             Some(_) => Use::First,
             None => Use::Silent(Some(source)),
         };
-        let Ok(place) = self.handover.admit(carrier.identity(), use_of_place) else {
-            connection.close(CloseCode::Refused, "too many carriers");
-            return self.too_many();
+        let Some(place) = self.place(carrier.identity(), use_of_place) else {
+            return connection.close(CloseCode::Refused, "too many carriers");
         };
         if let Err(error) = self.take_up(carrier, Vec::new(), None, place) {
             tracing::warn!(%error, "Cannot set up a carrier");

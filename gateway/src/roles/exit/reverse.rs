@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{ForwardLimits, Reloadable};
+use muxtunnel_gateway_config::{Limits, Reloadable};
 use muxtunnel_proto::{ListenEvent, ListenId, Priority, Reason, Refusal};
 use tokio::sync::watch;
 
@@ -179,12 +179,12 @@ impl Reverse {
         tracing::info!(listen = %address, peer = %asker.session.peer(), "Listening for an entry");
         let listener = Rc::new(Listener {
             peer,
-            // At the exit, the listen address is the name of the forward. There are no limits here:
-            // the entry has the configuration and the limits of the forward.
+            // At the exit, the listen address is the name of the forward, which has no limits here:
+            // the entry has the limits of the forward, and the exit only those of the peer.
             forward: self
                 .telemetry
                 .forwards
-                .named(&address.to_string(), ForwardLimits::default()),
+                .named(&address.to_string(), Limits::default()),
             telemetry: Arc::clone(&self.telemetry),
             askers: RefCell::new(vec![asker]),
             registration: Rc::clone(&shared_listener.registration),

@@ -84,10 +84,10 @@ pub(super) async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Optio
 impl Exit {
     fn admit_ssh(self: &Rc<Self>, connection: Connection) {
         let carrier = Carrier::Ssh(connection.clone());
-        let Ok(place) = self.handover.admit(carrier.identity(), Use::First) else {
+        let Some(place) = self.place(carrier.identity(), Use::First) else {
             let close = async move { connection.close("too many connections").await };
             drop(tokio::task::spawn_local(close));
-            return self.too_many();
+            return;
         };
         if let Err(error) = self.take_up(carrier, Vec::new(), None, place) {
             tracing::warn!(%error, "Cannot set up a carrier");

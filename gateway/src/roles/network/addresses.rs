@@ -1,11 +1,12 @@
 //! Maps an address to its side (entry or exit), and to the entry that owns it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use muxtunnel_gateway_config::{self as config, Cidr};
+use muxtunnel_gateway_config::{self as config, Cidr, NetworkPeer};
 use muxtunnel_packet::{DropReason, Packet};
 
 use super::pool::{Lease, Pools};
@@ -44,14 +45,36 @@ pub(super) enum NotJoined {
     Exhausted,
 }
 
+/// The sessions whose addresses a change of the entries' networks concerns.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changed {
+    /// Whether the addresses are divided among entries for the first time, or are no longer divided.
+    is_divided_anew: bool,
+    /// The entries whose networks differ.
+    identities: BTreeSet<String>,
+    /// The owners of addresses of a pool that now belong to another entry.
+    evicted: BTreeSet<Owner>,
+}
+
+impl Changed {
+    /// Whether the change concerns the sessions of an entry.
+    pub(super) fn concerns(&self, identity: Option<&str>, owner: Option<&Owner>) -> bool {
+        self.is_divided_anew
+            || identity.is_some_and(|identity| self.identities.contains(identity))
+            || owner.is_some_and(|owner| self.evicted.contains(owner))
+    }
+}
+
 /// The networks of both sides. An address belongs to the side with the longest prefix that contains
 /// it.
 pub(super) struct Addresses {
     side: Side,
     places: Prefixes<Place>,
-    /// For each network, the identity of the entry that owns it. Without `network.peers` and pools,
+    /// The networks of the entries, as configured.
+    configured: RefCell<Vec<NetworkPeer>>,
+    /// For each network, the identity of the entry that owns it. A running gateway reloads the list. Without `network.peers` and pools,
     /// one entry at a time owns all networks.
-    peers: Prefixes<Arc<str>>,
+    peers: RefCell<Prefixes<Arc<str>>>,
     pools: Pools,
     /// At an entry: its assigned addresses. They belong to the entry's side, even if a prefix of
     /// the exit contains them.
@@ -73,23 +96,20 @@ impl Addresses {
         let entry = networks(&configured.entry_cidrs).map(|network| (network, Place::Entry));
         // The exit's networks come last, so a network of both sides belongs to the exit.
         let exit = networks(&configured.exit_cidrs).map(|network| (network, Place::Exit));
-        let peers = configured.peers.iter().flat_map(|peer| {
-            let identity: Arc<str> = Arc::from(peer.identity.as_str());
-            networks(&peer.cidrs).map(move |network| (network, Arc::clone(&identity)))
-        });
-        let (places, peers) = (Prefixes::of(entry.chain(exit)), Prefixes::of(peers));
+        let (places, peers) = (Prefixes::of(entry.chain(exit)), divided(&configured.peers));
         // The pools of an entry do not divide its side.
         let pools = match side {
             Side::Accepts => configured.pool.as_slice(),
             Side::Dials => &[],
         };
         let pools = Pools::of(networks(pools), |address| {
-            places.longest(address) == Some(&Place::Entry) && peers.longest(address).is_none()
+            is_assignable(&places, &peers, address)
         });
         Self {
             side,
             places,
-            peers,
+            configured: RefCell::new(configured.peers.clone()),
+            peers: RefCell::new(peers),
             pools,
             own: RefCell::default(),
             sessions: Cell::new(0),
@@ -103,7 +123,34 @@ impl Addresses {
     }
 
     fn has_several_entries(&self) -> bool {
-        !self.peers.is_empty() || !self.pools.is_empty()
+        !self.peers.borrow().is_empty() || !self.pools.is_empty()
+    }
+
+    /// Replaces the networks of the entries.
+    pub(super) fn set_peers(&self, new: &[NetworkPeer]) -> Changed {
+        let old = self.configured.replace(new.to_vec());
+        if old == new {
+            return Changed::default();
+        }
+        let had_several = self.has_several_entries();
+        self.peers.replace(divided(new));
+        let peers = self.peers.borrow();
+        let evicted = self
+            .pools
+            .refresh(|address| is_assignable(&self.places, &peers, address));
+        drop(peers);
+        let by_identity = |peers: &[NetworkPeer]| -> BTreeMap<String, Vec<Cidr>> {
+            let peers = peers.iter().cloned();
+            peers.map(|peer| (peer.identity, peer.cidrs)).collect()
+        };
+        let (old, new) = (by_identity(&old), by_identity(new));
+        let all = old.keys().chain(new.keys());
+        let differ = all.filter(|identity| old.get(*identity) != new.get(*identity));
+        Changed {
+            is_divided_anew: had_several != self.has_several_entries(),
+            identities: differ.cloned().collect(),
+            evicted,
+        }
     }
 
     /// Returns the addresses of a session whose peer has this `identity`.
@@ -118,9 +165,7 @@ impl Addresses {
                 lease: None,
             });
         }
-        let mut peers = self.peers.iter();
-        let known = peers.find(|(_, peer)| Some(&***peer) == identity);
-        let known = known.map(|(_, peer)| Arc::clone(peer));
+        let known = self.known(identity);
         if self.pools.is_empty() && known.is_none() {
             return Err(NotJoined::Unknown);
         }
@@ -145,10 +190,19 @@ impl Addresses {
         })
     }
 
+    /// The entry with `identity`, if it has networks.
+    fn known(&self, identity: Option<&str>) -> Option<Arc<str>> {
+        let peers = self.peers.borrow();
+        let mut all = peers.iter();
+        let known = all.find(|(_, peer)| Some(&***peer) == identity);
+        known.map(|(_, peer)| Arc::clone(peer))
+    }
+
     /// The addresses of those networks of `owner` in `network.peers` that have exactly one address.
     fn single_addresses(&self, owner: &Owner) -> Vec<IpAddr> {
         let is_its = |peer: &Arc<str>| matches!(owner, Owner::Peer(identity) if identity == peer);
-        let networks = self.peers.iter().filter(|(_, peer)| is_its(peer));
+        let peers = self.peers.borrow();
+        let networks = peers.iter().filter(|(_, peer)| is_its(peer));
         let single =
             networks.filter(|(network, _)| network.prefix_len() == network.max_prefix_len());
         single.map(|(network, _)| network.addr()).collect()
@@ -236,11 +290,24 @@ impl Addresses {
         if let Some(owner) = self.pools.owner_of(address) {
             return Ok(owner);
         }
-        match self.peers.longest(address) {
+        match self.peers.borrow().longest(address) {
             Some(peer) => Ok(Owner::Peer(Arc::clone(peer))),
             None => Err(DropReason::NoRoute),
         }
     }
+}
+
+/// The identity of the entry that owns each network.
+fn divided(peers: &[NetworkPeer]) -> Prefixes<Arc<str>> {
+    Prefixes::of(peers.iter().flat_map(|peer| {
+        let identity: Arc<str> = Arc::from(peer.identity.as_str());
+        networks(&peer.cidrs).map(move |network| (network, Arc::clone(&identity)))
+    }))
+}
+
+/// Whether a pool may assign an address: it is on the entry's side, and no entry owns it.
+fn is_assignable(places: &Prefixes<Place>, peers: &Prefixes<Arc<str>>, address: IpAddr) -> bool {
+    places.longest(address) == Some(&Place::Entry) && peers.longest(address).is_none()
 }
 
 pub(super) fn networks(cidrs: &[Cidr]) -> impl Iterator<Item = IpNet> {

@@ -236,7 +236,7 @@ impl Rules {
             policy,
             security: reloadable.security.clone(),
             protected: match side {
-                Side::Dials => protected.with_listeners(&reloadable.forwards),
+                Side::Dials => protected.with_listeners(&reloadable.listeners),
                 Side::Accepts => protected.clone(),
             },
         }

@@ -10,7 +10,7 @@
 //! Bounds: a pool has at most [`POOL_ADDRESSES_MAX`] addresses and stores at most as many
 //! identities. An identity has at most [`PEER_BYTES_MAX`](muxtunnel_gateway_config) bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -59,6 +59,14 @@ impl Pools {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
+    }
+
+    /// Applies a changed `is_free`. Returns the owners of addresses that are no longer free. They have
+    /// lost these addresses.
+    pub(super) fn refresh(&self, is_free: impl Fn(IpAddr) -> bool) -> BTreeSet<Owner> {
+        let mut pools = self.0.lock();
+        let pools = pools.iter_mut();
+        pools.flat_map(|pool| pool.refresh(&is_free)).collect()
     }
 
     /// Assigns addresses for one more session of `owner`: one address of each pool. The function
@@ -112,22 +120,34 @@ struct Held {
 impl Pool {
     fn new(network: IpNet, is_free: &impl Fn(IpAddr) -> bool) -> Self {
         let network = network.trunc();
-        let host_bits = u32::from(network.max_prefix_len() - network.prefix_len());
-        let size = 1_u32.checked_shl(host_bits).unwrap_or(POOL_ADDRESSES_MAX);
-        let has_broadcast = network.network().is_ipv4() && size <= POOL_ADDRESSES_MAX;
-        let size = size.min(POOL_ADDRESSES_MAX);
-        let end = size - u32::from(has_broadcast);
-        let may = |offset| (RESERVED..end).contains(&offset) && is_free(at(network, offset));
-        let free: Vec<_> = (0..size).map(may).collect();
+        let free = free(network, is_free);
         Self {
             network,
-            count: free.iter().filter(|may| **may).count(),
+            count: count(&free),
             free,
             leases: BTreeMap::new(),
             owners: BTreeMap::new(),
             released: BTreeMap::new(),
             releases: 0,
         }
+    }
+
+    /// See [`Pools::refresh`].
+    fn refresh(&mut self, is_free: &impl Fn(IpAddr) -> bool) -> Vec<Owner> {
+        self.free = free(self.network, is_free);
+        self.count = count(&self.free);
+        let owned = self.owners.iter();
+        let lost = owned.filter(|(offset, _)| !self.free[**offset as usize]);
+        let lost: Vec<_> = lost.map(|(_, owner)| owner.clone()).collect();
+        for owner in &lost {
+            if let Some(held) = self.leases.get(owner)
+                && held.sessions == 0
+            {
+                self.released.remove(&held.released);
+            }
+            self.forget(owner);
+        }
+        lost
     }
 
     /// Counts one more session of `owner` and returns the address of `owner`. Returns `None` if
@@ -195,6 +215,21 @@ impl Pool {
         let offset = offset(self.network, address)?;
         self.owners.get(&offset)
     }
+}
+
+/// Whether the address at each offset from the network's address may be assigned.
+fn free(network: IpNet, is_free: &impl Fn(IpAddr) -> bool) -> Vec<bool> {
+    let host_bits = u32::from(network.max_prefix_len() - network.prefix_len());
+    let size = 1_u32.checked_shl(host_bits).unwrap_or(POOL_ADDRESSES_MAX);
+    let has_broadcast = network.network().is_ipv4() && size <= POOL_ADDRESSES_MAX;
+    let size = size.min(POOL_ADDRESSES_MAX);
+    let end = size - u32::from(has_broadcast);
+    let may = |offset| (RESERVED..end).contains(&offset) && is_free(at(network, offset));
+    (0..size).map(may).collect()
+}
+
+fn count(free: &[bool]) -> usize {
+    free.iter().filter(|may| **may).count()
 }
 
 /// The offset in a pool at which the search for an address begins, as docs/ip.md specifies. A
@@ -312,6 +347,26 @@ mod tests {
         assert_eq!(pool.assign(&peer("g")), None);
         assert_eq!(pool.owner_of(addresses[3]), Some(&peer("f")));
         assert_eq!(pool.leases.len(), 5);
+    }
+
+    #[test]
+    fn an_address_that_belongs_to_another_entry_from_now_on_is_taken_back() {
+        let pools = Pools::of(["10.72.0.0/29".parse().unwrap()], |_| true);
+        let owners = ["a", "b", "c"].map(peer);
+        let leases = owners.each_ref().map(|owner| pools.lease(owner, &[]));
+        let [(first, _), (second, _), _] = &leases;
+        let (first, second) = (first[0], second[0]);
+        let lost = pools.refresh(|address| address != first);
+        assert_eq!(lost.into_iter().collect::<Vec<_>>(), [owners[0].clone()]);
+        assert_eq!(pools.owner_of(first), None);
+        assert_eq!(pools.owner_of(second), Some(owners[1].clone()));
+        // The end of the session that lost its address gives nothing back.
+        drop(leases);
+        let (again, _lease) = pools.lease(&owners[0], &[]);
+        assert_ne!(again, [first]);
+        // An address of an entry without a session.
+        assert_eq!(pools.refresh(|address| address != second).len(), 1);
+        assert_eq!(pools.owner_of(second), None);
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! The sessions of one worker that carry packets, and the choice among the sessions of one owner.
 
 use std::cell::OnceCell;
+use std::convert::Infallible;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::NetworkPeer;
 use muxtunnel_packet::DropReason;
 use muxtunnel_proto::Assignment;
 
 use super::Network;
-use super::addresses::Owner;
+use super::addresses::{Changed, Owner};
 use super::queues::SessionLink;
 use crate::session::mux::Mux;
 
@@ -54,6 +56,43 @@ impl Network {
         sessions
             .find(|session| session.link.number == number)?
             .carried()
+    }
+
+    /// Exit: applies changed networks of entries. Ends the sessions whose addresses changed, because an
+    /// entry learns its addresses when a session begins. Other sessions stay. Never ends.
+    pub(super) async fn follow_peers(&self) -> Infallible {
+        let mut reloadable = self.reloadable.clone();
+        loop {
+            let in_force = Arc::clone(&reloadable.borrow_and_update());
+            self.set_peers(&in_force.network_peers);
+            if reloadable.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn set_peers(&self, peers: &[NetworkPeer]) {
+        let changed = self.addresses.set_peers(peers);
+        for mux in self.concerned(&changed) {
+            let (peer, identity) = (mux.peer(), mux.identity());
+            let identity = identity.as_deref().unwrap_or_default();
+            tracing::info!(%peer, identity, "The networks of the entry have changed: its session ends, and the entry begins another one");
+            mux.shut_down();
+        }
+    }
+
+    fn concerned(&self, changed: &Changed) -> Vec<Rc<dyn Mux>> {
+        let (sessions, apart) = (self.sessions.borrow(), self.apart.borrow());
+        let joined = sessions.iter().filter_map(|session| {
+            let link = &session.link;
+            let concerned = changed.concerns(link.identity.as_deref(), Some(&link.owner));
+            concerned.then(|| session.alive())?
+        });
+        let apart = apart.iter().filter_map(|(mux, identity)| {
+            let concerned = changed.concerns(identity.as_deref(), None);
+            concerned.then(|| mux.upgrade())?
+        });
+        joined.chain(apart).collect()
     }
 
     /// Whether the session has a carrier and its peer answers ([`Mux::answers`]). An entry

@@ -1,163 +1,126 @@
-//! The leaf's side of a rendezvous: connects a leaf to the other leaf.
+//! The leaf's side of a rendezvous.
+//!
+//! A leaf has a control connection to the rendezvous, on which both sides prove their keys. The
+//! rendezvous sends a ticket on it, with which the leaf opens one more connection. This connection is
+//! the carrier's: the rendezvous joins it to that of the other leaf, and both leaves then prove their
+//! keys to each other.
 
-use std::io::{Error, ErrorKind};
-use std::path::PathBuf;
+use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::Leaf as Configured;
-use muxtunnel_gateway_config::status::FileUse;
-use muxtunnel_proto::rendezvous::{Purpose, Ticket, Word};
-use parking_lot::{Mutex, MutexGuard};
-use tokio::net::TcpStream;
+use muxtunnel_proto::patience;
+use muxtunnel_proto::rendezvous::{KEY_BYTES, Ticket, Word, opening};
+use tokio::io::AsyncWriteExt;
+use tokio::time::Instant;
 
-use super::proof::Greeted;
-use super::secrets::Secret;
 use super::wire::{read, write};
-use crate::base::file_states::FileStates;
-use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::printable::Printable;
+use crate::io::security::Credentials;
+use crate::io::socket::prepare_relayed;
+use crate::io::transport::Transport;
+use crate::net::egress::{Address, Egress, Step};
 
 /// Maximum time for the rendezvous and the other leaf together, on ordinary paths.
-pub(crate) const MEET_MAX: Duration = Duration::from_secs(12);
+const MEET_MAX: Duration = Duration::from_secs(12);
 
-/// The credentials of a leaf, which all workers share.
-#[derive(Clone)]
-pub(crate) struct Leaf {
-    name: String,
-    file: PathBuf,
-    followed: FollowedFiles,
-    secret: Arc<Mutex<Arc<Secret>>>,
+/// A rendezvous, as a leaf reaches it.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The name of its element of `rendezvous`, or of the exit in `connect`.
+    pub(crate) name: &'a str,
+    pub(crate) address: &'a Address,
+    pub(crate) egress: &'a Egress,
 }
 
-impl Leaf {
-    /// Reads the secret.
+impl Place<'_> {
+    /// Asks for the exit that has one of `keys`. Returns a connection to this exit.
     ///
     /// # Errors
-    /// The file is invalid.
-    pub(crate) fn read(configured: &Configured) -> Result<Self, Unusable> {
-        let file = PathBuf::from(&configured.secret_file);
-        let followed = FollowedFiles::look(FileUse::Rendezvous, &[&file]);
-        let secret = Arc::new(Secret::read(&file)?);
-        Ok(Self {
-            name: configured.name.clone(),
-            file,
-            followed,
-            secret: Arc::new(Mutex::new(secret)),
-        })
+    /// The rendezvous refused the request, is another gateway, or has disconnected.
+    pub(crate) async fn visit(
+        self,
+        credentials: &Arc<Credentials>,
+        keys: Vec<[u8; KEY_BYTES]>,
+    ) -> Result<Box<dyn Transport>> {
+        let visit = Word::Visit(keys);
+        let visit = async |control: Box<dyn Transport>| {
+            write(&*control, &visit).await?;
+            let ticket = ticket(&*control).await?;
+            let carrier = self.open(ticket).await?;
+            match read(&*control).await? {
+                Word::Joined => Ok(carrier),
+                word => Err(refused(word)),
+            }
+        };
+        self.within(credentials, visit).await
     }
 
-    /// Uses a changed file for new connections. An invalid file is reported and has no other
-    /// effect.
-    pub(super) async fn follow(&self, states: &FileStates) {
-        let mut followed = self.followed.clone();
-        followed.publish(states, &Ok::<_, Unusable>(()));
-        followed.follow(states, || self.read_again()).await;
-    }
-
-    fn read_again(&self) -> Result<(), Unusable> {
-        let secret = Secret::read(&self.file).inspect_err(|error| {
-            tracing::error!(%error, "New secret rejected; the last valid secret remains in force");
-        })?;
-        *self.secret() = Arc::new(secret);
-        tracing::info!(
-            name = self.name,
-            "Secret reloaded; new connections to the rendezvous use it"
-        );
-        Ok(())
-    }
-
-    fn secret(&self) -> MutexGuard<'_, Arc<Secret>> {
-        self.secret.lock()
-    }
-
-    /// Requests that the rendezvous connects `tcp` to the other leaf, within `limit`.
-    ///
-    /// # Errors
-    /// The rendezvous refused the request, does not have the secret, or has disconnected.
-    pub(crate) async fn visit(&self, tcp: &mut TcpStream, limit: Duration) -> std::io::Result<()> {
-        self.meet(tcp, Purpose::Visit, limit).await
-    }
-
-    /// Works as [`Self::visit`], for a leaf that was invited.
-    ///
-    /// # Errors
-    /// The errors of [`Self::visit`].
-    pub(crate) async fn attend(
-        &self,
-        tcp: &mut TcpStream,
-        ticket: Ticket,
-        limit: Duration,
-    ) -> std::io::Result<()> {
-        self.meet(tcp, Purpose::Attend(ticket), limit).await
-    }
-
-    /// Registers the leaf, so that the rendezvous sends [`invitation`]s on the connection.
+    /// Registers an exit. Returns the control connection, on which [`ticket`]s arrive.
     ///
     /// # Errors
     /// The errors of [`Self::visit`].
     pub(crate) async fn register(
-        &self,
-        tcp: &mut TcpStream,
-        limit: Duration,
-    ) -> std::io::Result<()> {
-        self.meet(tcp, Purpose::Register, limit).await
+        self,
+        credentials: &Arc<Credentials>,
+    ) -> Result<Box<dyn Transport>> {
+        let register = async |control: Box<dyn Transport>| {
+            write(&*control, &Word::Register).await?;
+            match read(&*control).await? {
+                Word::Registered => Ok(control),
+                word => Err(refused(word)),
+            }
+        };
+        self.within(credentials, register).await
     }
 
-    async fn meet(
-        &self,
-        tcp: &mut TcpStream,
-        purpose: Purpose,
-        limit: Duration,
-    ) -> std::io::Result<()> {
-        let meet = tokio::time::timeout(limit, self.prove(tcp, purpose));
-        meet.await.unwrap_or_else(|_| {
-            let text = format!("the rendezvous did not answer within {} s", limit.as_secs());
-            Err(Error::new(ErrorKind::TimedOut, text))
-        })
+    /// Opens the connection of `ticket`.
+    ///
+    /// # Errors
+    /// The rendezvous does not answer.
+    pub(crate) async fn open(self, ticket: Ticket) -> Result<Box<dyn Transport>> {
+        let mut tcp = self.egress.tcp(self.address).await?;
+        tcp.write_all(&opening(&ticket)).await?;
+        Ok(self.egress.carried(tcp, self.address))
     }
 
-    async fn prove(&self, tcp: &mut TcpStream, purpose: Purpose) -> std::io::Result<()> {
-        tcp.set_nodelay(true)?;
-        let nonce = rand::random();
-        let name = self.name.clone();
-        let greeting = Word::Greeting {
-            purpose,
-            nonce,
-            name: name.clone(),
+    /// Runs `step` on a new control connection, with one time limit for the proofs and the step.
+    async fn within<T>(
+        self,
+        credentials: &Arc<Credentials>,
+        step: impl AsyncFnOnce(Box<dyn Transport>) -> Result<T>,
+    ) -> Result<T> {
+        let keys = credentials.keys().ok_or_else(|| {
+            let text = "a rendezvous requires keys: set security mode PublicKeys";
+            Error::new(ErrorKind::InvalidInput, text)
+        })?;
+        let begun = Instant::now();
+        let tcp = self.egress.tcp(self.address).await?;
+        prepare_relayed(&tcp);
+        let below = self.egress.carried(tcp, self.address);
+        let least = patience(MEET_MAX, begun.elapsed());
+        let met = async |limit: Duration| {
+            let met = async {
+                let control = keys.meet(below, (self.name, self.address.host())).await?;
+                step(control).await
+            };
+            tokio::time::timeout(limit, met).await.unwrap_or_else(|_| {
+                let text = format!("the rendezvous did not answer within {} s", limit.as_secs());
+                Err(Error::new(ErrorKind::TimedOut, text))
+            })
         };
-        write(tcp, &greeting).await?;
-        let challenge = match read(tcp).await? {
-            Word::Challenge(challenge) => challenge,
-            word => return Err(refused(word)),
-        };
-        let greeted = Greeted {
-            purpose,
-            nonce,
-            name,
-            challenge,
-        };
-        let secret = Arc::clone(&self.secret());
-        write(tcp, &Word::Proof(greeted.proof(&secret))).await?;
-        match read(tcp).await? {
-            Word::Accepted(proof) if greeted.is_accepted_by(&secret, &proof) => Ok(()),
-            Word::Accepted(_) => Err(Error::other(format!(
-                "the rendezvous did not prove that it has the secret of the name {:?}: check the address of the \
-                 rendezvous, and the secret",
-                greeted.name
-            ))),
-            word => Err(refused(word)),
-        }
+        let step = (Step::Meet, self.address.name());
+        self.egress.waits.within(step, least, met).await
     }
 }
 
-/// Reads the ticket of the next visitor.
+/// Reads the next ticket.
 ///
 /// # Errors
-/// The rendezvous has disconnected, or sent another message.
-pub(crate) async fn invitation(tcp: &mut TcpStream) -> std::io::Result<Ticket> {
-    match read(tcp).await? {
-        Word::Invite(ticket) => Ok(ticket),
+/// The rendezvous has disconnected, refused the request, or sent another message.
+pub(crate) async fn ticket(control: &dyn Transport) -> Result<Ticket> {
+    match read(control).await? {
+        Word::Ticket(ticket) => Ok(ticket),
         word => Err(refused(word)),
     }
 }

@@ -1,4 +1,7 @@
-//! Registrations and visits, which all workers of a rendezvous share.
+//! Registrations, visits and tickets, which all workers of a rendezvous share.
+
+mod registrations;
+mod visits;
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -13,17 +16,20 @@ use muxtunnel_proto::rendezvous::Ticket;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::secrets::Secrets;
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, permits_max};
 use crate::base::telemetry::RendezvousStatus;
+use crate::io::transport::Proof;
+use registrations::{Registration, Registrations};
+pub(super) use visits::Ended;
+use visits::Visits;
 
-/// Maximum number of queued invitations of one name.
+/// Maximum number of queued tickets of one exit.
 const INVITATIONS_MAX: usize = 64;
 
 /// The state of a rendezvous.
 #[derive(Debug)]
 pub(crate) struct Meeting {
-    /// Limits connections that have not authenticated yet.
+    /// Limits connections that have neither proved a key nor presented a ticket yet.
     pub(super) limiter: Arc<HandshakeLimiter>,
     state: Mutex<State>,
     left: Notify,
@@ -31,50 +37,52 @@ pub(crate) struct Meeting {
     bytes: AtomicU64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    secrets: Arc<Secrets>,
-    /// The latest registration of each name.
-    registered: BTreeMap<String, Registration>,
-    /// Number of registrations since the start.
-    last: u64,
-    waiting: BTreeMap<Ticket, Waiting>,
-    /// Number of visits, including visits that wait.
-    visits: usize,
+    registrations: Registrations,
+    /// The valid tickets: at most one of each visit that waits.
+    tickets: BTreeMap<Ticket, Expected>,
+    visits: Visits,
     /// Number of visits that were joined since the start.
     met: u64,
 }
 
-/// A registered leaf.
+/// Where the connection with a ticket goes.
 #[derive(Debug)]
-struct Registration {
-    number: u64,
-    invitations: mpsc::Sender<Ticket>,
-    /// The round trip to the leaf.
-    round_trip: Duration,
+struct Expected {
+    /// The registration to which the visit leads.
+    registration: u64,
+    arrived: oneshot::Sender<Arrived>,
 }
 
-/// A visitor that waits for the leaf that is registered under a name.
+/// A connection that began with a ticket.
 #[derive(Debug)]
-struct Waiting {
-    name: String,
-    attended: oneshot::Sender<Attendant>,
-}
-
-/// The connection of an invited leaf.
-#[derive(Debug)]
-pub(super) struct Attendant {
+pub(super) struct Arrived {
     pub(super) tcp: TcpStream,
-    /// The rendezvous's proof, which the leaf receives when the connections are joined.
-    pub(super) accepted: [u8; 32],
     pub(super) peer: String,
 }
 
-/// A visit in progress.
+/// A valid ticket. Dropping the value ends its validity.
+pub(super) struct Issued {
+    meeting: Arc<Meeting>,
+    pub(super) ticket: Ticket,
+    pub(super) arrived: oneshot::Receiver<Arrived>,
+}
+
+impl Drop for Issued {
+    fn drop(&mut self) {
+        self.meeting.state().tickets.remove(&self.ticket);
+    }
+}
+
+/// A visit in progress. Dropping the value ends the visit.
 pub(super) struct Visit {
-    pub(super) attended: oneshot::Receiver<Attendant>,
-    pub(super) place: Place,
-    /// The round trip to the invited leaf.
+    meeting: Arc<Meeting>,
+    number: u64,
+    /// The identity of the visited exit.
+    pub(super) exit: String,
+    registration: u64,
+    /// The round trip to the exit.
     pub(super) round_trip: Duration,
 }
 
@@ -82,10 +90,16 @@ pub(super) struct Visit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum VisitRefused {
     #[error(
-        "no exit is registered under the name: check that the exit runs, and that its log contains `Registered`"
+        "no exit is registered under the requested key: check that members of the rendezvous has this key, and that \
+         the exit's log contains `Registered`"
     )]
     Nobody,
-    #[error("the rendezvous is at its limit of visits: raise limits.carriers of the rendezvous")]
+    #[error("the gateway is no longer in members")]
+    NoMember,
+    #[error(
+        "the rendezvous is at its limit of visits, and no other member has more visits to give up: raise \
+         limits.carriers of the rendezvous"
+    )]
     TooMany,
     #[error(
         "{INVITATIONS_MAX} earlier visits wait until the rendezvous can send them to the exit: check the network to the exit, and the exit's log"
@@ -97,6 +111,7 @@ impl VisitRefused {
     pub(super) const fn code(self) -> Code {
         match self {
             Self::Nobody | Self::NotComing => Code::MeetingRefused,
+            Self::NoMember => Code::KeyUnknown,
             Self::TooMany => Code::TooManyCarriers,
         }
     }
@@ -104,163 +119,185 @@ impl VisitRefused {
     pub(super) const fn reason(self) -> Reason {
         match self {
             Self::Nobody | Self::NotComing => Reason::HostUnreachable,
+            Self::NoMember => Reason::NotAllowed,
             Self::TooMany => Reason::General,
         }
     }
 }
 
-/// The right to one visit. Dropping the value ends the visit.
-pub(super) struct Place {
-    meeting: Arc<Meeting>,
-    ticket: Ticket,
-}
-
-impl Drop for Place {
+impl Drop for Visit {
     fn drop(&mut self) {
-        let mut state = self.meeting.state();
-        state.waiting.remove(&self.ticket);
-        state.visits -= 1;
-        drop(state);
+        self.meeting.state().visits.remove(self.number);
         self.meeting.left.notify_waiters();
     }
 }
 
+impl Visit {
+    /// Issues the visitor's ticket.
+    pub(super) fn admit(&self) -> Issued {
+        self.issue(&mut self.meeting.state())
+    }
+
+    /// Issues the exit's ticket, and sends it to the exit.
+    ///
+    /// # Errors
+    /// [`VisitRefused`].
+    pub(super) fn invite(&self) -> Result<Issued, VisitRefused> {
+        // Dropping a ticket takes the lock.
+        let (issued, sent) = {
+            let mut state = self.meeting.state();
+            let issued = self.issue(&mut state);
+            let sent = match state.registrations.get(&self.exit, self.registration) {
+                Some(one) => one.invitations.try_send(issued.ticket),
+                None => Err(mpsc::error::TrySendError::Closed(issued.ticket)),
+            };
+            (issued, sent)
+        };
+        match sent {
+            Ok(()) => Ok(issued),
+            Err(mpsc::error::TrySendError::Full(_)) => Err(VisitRefused::NotComing),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(VisitRefused::Nobody),
+        }
+    }
+
+    fn issue(&self, state: &mut State) -> Issued {
+        let ticket = rand::random();
+        let (sender, arrived) = oneshot::channel();
+        let expected = Expected {
+            registration: self.registration,
+            arrived: sender,
+        };
+        state.tickets.insert(ticket, expected);
+        Issued {
+            meeting: Arc::clone(&self.meeting),
+            ticket,
+            arrived,
+        }
+    }
+
+    /// Records whether the exit connected with its ticket. Later visits prefer exits that did.
+    pub(super) fn exit_came(&self, came: bool) {
+        let mut state = self.meeting.state();
+        if let Some(one) = state.registrations.get(&self.exit, self.registration) {
+            one.has_missed = !came;
+        }
+    }
+
+    /// Counts the visit as joined.
+    pub(super) fn joined(&self) {
+        let mut state = self.meeting.state();
+        state.met += 1;
+        state.visits.joined(self.number);
+    }
+}
+
 impl Meeting {
-    pub(super) fn new(secrets: Secrets) -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             limiter: HandshakeLimiter::new(permits_max(), EarlyDrop::On),
-            state: Mutex::new(State {
-                secrets: Arc::new(secrets),
-                registered: BTreeMap::new(),
-                last: 0,
-                waiting: BTreeMap::new(),
-                visits: 0,
-                met: 0,
-            }),
+            state: Mutex::default(),
             left: Notify::new(),
             bytes: AtomicU64::new(0),
         })
     }
 
-    /// The secrets in force.
-    pub(super) fn secrets(&self) -> Arc<Secrets> {
-        Arc::clone(&self.state().secrets)
-    }
-
-    /// Applies new secrets. Joined connections continue. A registration ends if the exit's secret
-    /// of its name has changed or was removed. Returns the number of registrations that ended.
-    pub(super) fn take_over(&self, secrets: Secrets) -> usize {
-        let mut state = self.state();
-        let before = std::mem::replace(&mut state.secrets, Arc::new(secrets));
-        let now = Arc::clone(&state.secrets);
-        let registered = state.registered.len();
-        // Removing a registration drops the sender, so the leaf receives the end of its
-        // invitations.
-        state
-            .registered
-            .retain(|name, _| now.agree_on(&before, name));
-        registered - state.registered.len()
-    }
-
-    /// Registers a leaf, which receives all invitations for `name` from now on. Returns the number
-    /// of the registration and the receiver of the invitations. `proved` has the secret with which
-    /// the leaf authenticated. `round_trip` is the round trip to the leaf. Returns `None` if this
-    /// secret is no longer in force.
+    /// Registers the exit that has proved `proof`, in addition to other exits with this identity.
+    /// `round_trip` is the round trip to the exit. Returns the number of the registration and the
+    /// receiver of the tickets. Returns `None` if the proof is no longer `good`.
     pub(super) fn register(
         &self,
-        name: &str,
-        proved: &Secrets,
+        proof: &Proof,
         round_trip: Duration,
+        good: impl Fn(&Proof) -> bool,
     ) -> Option<(u64, mpsc::Receiver<Ticket>)> {
         let (sender, receiver) = mpsc::channel(INVITATIONS_MAX);
         let mut state = self.state();
-        if !state.secrets.agree_on(proved, name) {
+        // Within the lock, so that a later change of the members finds this registration.
+        if !good(proof) {
             return None;
         }
-        state.last += 1;
-        let number = state.last;
-        // The insert drops the sender of the previous registration, so that leaf receives the end
-        // of its invitations.
-        let registration = Registration {
-            number,
-            invitations: sender,
-            round_trip,
-        };
-        state.registered.insert(name.to_owned(), registration);
+        let registration = Registration::new(proof.clone(), sender, round_trip);
+        let (number, ended) = state.registrations.add(registration);
+        if let Some(ended) = ended {
+            state.forget(ended);
+        }
         Some((number, receiver))
     }
 
-    /// Removes the registration, if it is still the latest registration of the name.
-    pub(super) fn unregister(&self, name: &str, number: u64) {
+    /// Removes the registration, if it has not ended yet.
+    pub(super) fn unregister(&self, identity: &str, number: u64) {
         let mut state = self.state();
-        if state
-            .registered
-            .get(name)
-            .is_some_and(|latest| latest.number == number)
-        {
-            state.registered.remove(name);
+        if state.registrations.remove(identity, number) {
+            state.forget(number);
         }
     }
 
-    /// Invites the leaf that is registered under `name`.
+    /// Ends the registrations and the visits of members whose proof is no longer `good`. Returns the
+    /// identities of the exits whose registrations ended.
+    pub(super) fn verify_again(&self, good: impl Fn(&Proof) -> bool) -> Vec<String> {
+        let mut state = self.state();
+        state.visits.verify_again(&good);
+        let ended = state.registrations.verify_again(&good);
+        let identities = ended.into_iter().map(|(identity, number)| {
+            state.forget(number);
+            identity
+        });
+        identities.collect()
+    }
+
+    /// Begins a visit to the first registered exit of `exits`. The second value tells why the
+    /// rendezvous ends the visit. At the limit, the member with the most visits gives up one.
     ///
     /// # Errors
     /// [`VisitRefused`].
-    pub(super) fn visit(self: &Arc<Self>, name: &str, limit: usize) -> Result<Visit, VisitRefused> {
-        let ticket: Ticket = rand::random();
-        let mut state = self.state();
-        if state.visits >= limit {
-            return Err(VisitRefused::TooMany);
+    pub(super) fn visit(
+        self: &Arc<Self>,
+        visitor: &Proof,
+        exits: &[String],
+        limit: usize,
+        good: impl Fn(&Proof) -> bool,
+    ) -> Result<(Visit, oneshot::Receiver<Ended>), VisitRefused> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        // Within the lock, so that a later change of the members finds this visit.
+        if !good(visitor) {
+            return Err(VisitRefused::NoMember);
         }
-        let registered = state.registered.get(name).ok_or(VisitRefused::Nobody)?;
-        let round_trip = registered.round_trip;
-        registered
-            .invitations
-            .try_send(ticket)
-            .map_err(|_| VisitRefused::NotComing)?;
-        let (sender, attended) = oneshot::channel();
-        let waiting = Waiting {
-            name: name.to_owned(),
-            attended: sender,
+        let visits = |registration| state.visits.of_registration(registration);
+        let mut exits = exits.iter();
+        let exit = exits.find(|exit| state.registrations.has(exit));
+        let found = exit.and_then(|exit| state.registrations.choose(exit, visitor, visits));
+        let found = found.ok_or(VisitRefused::Nobody)?;
+        let members = [visitor, &found.proof].map(Clone::clone);
+        let begun = state.visits.begin(members, found.number, limit);
+        let (number, end) = begun.ok_or(VisitRefused::TooMany)?;
+        let visit = Visit {
+            meeting: Arc::clone(self),
+            number,
+            exit: found.proof.identity.clone(),
+            registration: found.number,
+            round_trip: found.round_trip,
         };
-        state.waiting.insert(ticket, waiting);
-        state.visits += 1;
-        Ok(Visit {
-            attended,
-            place: Place {
-                meeting: Arc::clone(self),
-                ticket,
-            },
-            round_trip,
-        })
+        found.take(visitor);
+        Ok((visit, end))
     }
 
-    /// Passes the connection of an invited leaf to its visitor. Returns whether the visitor is
-    /// still waiting.
-    pub(super) fn attend(&self, name: &str, ticket: Ticket, attendant: Attendant) -> bool {
-        let mut state = self.state();
-        let is_of_name = |waiting: &Waiting| waiting.name == name;
-        if !state.waiting.get(&ticket).is_some_and(is_of_name) {
-            return false;
-        }
-        let waiting = state.waiting.remove(&ticket);
-        waiting.is_some_and(|waiting| waiting.attended.send(attendant).is_ok())
+    /// Passes a connection to the visit that waits for `ticket`, which is then no longer valid.
+    /// Returns whether the visit still waits.
+    pub(super) fn arrive(&self, ticket: &Ticket, arrived: Arrived) -> bool {
+        let expected = self.state().tickets.remove(ticket);
+        expected.is_some_and(|expected| expected.arrived.send(arrived).is_ok())
     }
 
     /// Waits until no visit is in progress.
     pub(super) async fn is_empty(&self) {
         loop {
             let left = self.left.notified();
-            if self.state().visits == 0 {
+            if self.state().visits.is_empty() {
                 return;
             }
             left.await;
         }
-    }
-
-    /// Counts a joined pair.
-    pub(super) fn count_met(&self) {
-        self.state().met += 1;
     }
 
     /// Counts forwarded bytes.
@@ -268,7 +305,7 @@ impl Meeting {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// The limiter of connections that have not authenticated.
+    /// The limiter of connections that have neither proved a key nor presented a ticket.
     pub(crate) fn limiter(&self) -> Arc<HandshakeLimiter> {
         Arc::clone(&self.limiter)
     }
@@ -278,18 +315,28 @@ impl Meeting {
     }
 }
 
+impl State {
+    /// Removes the tickets of visits to an ended registration.
+    fn forget(&mut self, registration: u64) {
+        self.tickets
+            .retain(|_, expected| expected.registration != registration);
+    }
+}
+
 impl RendezvousStatus for Meeting {
     fn status(&self) -> Rendezvous {
         let state = self.state();
-        let waiting = state.waiting.len();
+        let waiting = state.visits.waiting() as u64;
         Rendezvous {
-            names: state.secrets.names() as u64,
-            registered: state.registered.keys().cloned().collect(),
+            registered: state.registrations.identities(),
             strangers: self.limiter.taken() as u64,
-            waiting: waiting as u64,
-            meeting: (state.visits - waiting) as u64,
+            waiting,
+            meeting: state.visits.len() as u64 - waiting,
             met: state.met,
             bytes: self.bytes.load(Relaxed),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,23 +1,23 @@
-//! Messages on a connection, one at a time. The functions read no byte after a message, since that
-//! byte may belong to a carrier.
+//! Messages on a control connection, one at a time.
 
-use std::io::{Error, ErrorKind};
+use std::io::{Error, ErrorKind, Result};
 
 use muxtunnel_proto::rendezvous::{WORD_BYTES_MAX, Word, decode, encode};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+
+use crate::io::duplex;
+use crate::io::transport::Transport;
 
 /// Reads the next message. The function allocates no more memory than the message needs.
 ///
 /// # Errors
-/// The error of read(2), or the connection ended. `InvalidData`: the message is invalid.
-pub(super) async fn read(tcp: &mut TcpStream) -> std::io::Result<Word> {
+/// The connection failed or ended. `InvalidData`: the message is invalid.
+pub(super) async fn read(control: &dyn Transport) -> Result<Word> {
     let mut bytes = [0; WORD_BYTES_MAX];
-    tcp.read_exact(&mut bytes[..2]).await?;
+    duplex::read_exact(control, &mut bytes[..2]).await?;
     let invalid = |error| Error::new(ErrorKind::InvalidData, error);
     decode(&bytes[..2]).map_err(invalid)?;
     let end = 2 + usize::from(bytes[1]);
-    tcp.read_exact(&mut bytes[2..end]).await?;
+    duplex::read_exact(control, &mut bytes[2..end]).await?;
     match decode(&bytes[..end]).map_err(invalid)? {
         Some((word, _)) => Ok(word),
         None => Err(ErrorKind::UnexpectedEof.into()),
@@ -27,7 +27,7 @@ pub(super) async fn read(tcp: &mut TcpStream) -> std::io::Result<Word> {
 /// Sends a message.
 ///
 /// # Errors
-/// The error of write(2).
-pub(super) async fn write(tcp: &mut TcpStream, word: &Word) -> std::io::Result<()> {
-    tcp.write_all(&encode(word)).await
+/// The connection failed.
+pub(super) async fn write(control: &dyn Transport, word: &Word) -> Result<()> {
+    duplex::write_all(control, &encode(word)).await
 }

@@ -170,12 +170,13 @@ impl<L: Link> Bridge<L> {
             return Err(NoCarrier::Stranger(carrier));
         }
         let peer = carrier.peer();
+        let presented = carrier.proof().and_then(|proof| proof.presented);
         let under = Under::from(carrier);
         let probe = under.probe()?;
         let proved = identity.as_deref().map(str::to_owned);
-        let stats = self
-            .telemetry
-            .carrier((peer.clone(), proved), under.runs_on(), probe);
+        let stats =
+            self.telemetry
+                .carrier((peer.clone(), proved, presented), under.runs_on(), probe);
         let below = Below {
             under: under.clone(),
             unread,

@@ -14,7 +14,7 @@ use super::Bridge;
 use super::link::{Link, NoStream, Opened};
 use super::room::{Begun, Taken};
 use super::stream::Joined;
-use crate::session::mux::{NotOpened, OpenEnd, Progress, Refused};
+use crate::session::mux::{NotOpened, OpenEnd, Progress, Refused, is_failed_dial};
 use crate::stream::early_data::Connection;
 
 /// Maximum time until the peer answers an open, on ordinary paths.
@@ -143,6 +143,11 @@ impl<L: Link> Bridge<L> {
         };
         match asked {
             Ok(opened) => return Some((client, opened)),
+            Err(NoStream::Refused(refusal))
+                if client.has_next && is_failed_dial(refusal.reason) =>
+            {
+                refused(OpenEnd::Failed(refusal, client));
+            }
             Err(NoStream::Refused(refusal)) => {
                 let answer = client.answer.refused(Some(refusal.reason));
                 refused(OpenEnd::Refused(refusal));

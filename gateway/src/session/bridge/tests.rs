@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 
 use crate::base::closing::Reason as Closing;
+use crate::base::forward::Admission;
 use crate::base::memory_budget::MemoryBudget;
 use crate::base::path::PathInfo;
 use crate::base::telemetry::Telemetry;
@@ -128,7 +129,7 @@ pub(crate) fn leads_to(address: SocketAddr) -> Dialler {
             Ok(Dialled {
                 socket: Box::new(LocalSocket::from(tcp)),
                 address: address.into(),
-                admission: None,
+                admission: Admission::default(),
                 url: None,
             })
         })
@@ -148,6 +149,7 @@ pub(crate) async fn open(
         early: b"early ".to_vec(),
         answer: Answer::None,
         source: None,
+        has_next: false,
     };
     let refused = Box::new(move |end| drop(tell.send(end)));
     let opened = mux.open(target, Priority::Interactive, connection, refused);
@@ -321,7 +323,7 @@ async fn an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_wa
     exit.shut_down();
     match end.await.unwrap() {
         OpenEnd::Returned(client) => assert_eq!(client.early, b"early "),
-        OpenEnd::Refused(refusal) => panic!("{refusal:?}"),
+        OpenEnd::Refused(refusal) | OpenEnd::Failed(refusal, _) => panic!("{refusal:?}"),
         OpenEnd::Abandoned => panic!("the connection is lost"),
     }
 }
@@ -430,7 +432,7 @@ async fn a_panic_of_a_stream_ends_its_session_and_leaves_no_open_stream(protocol
             Ok(Dialled {
                 socket: Box::new(Faulty(LocalSocket::from(tcp))),
                 address: address.into(),
-                admission: None,
+                admission: Admission::default(),
                 url: None,
             })
         })

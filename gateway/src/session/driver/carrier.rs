@@ -91,7 +91,9 @@ impl Carrier {
         }
         let backlog = Backlog::new(path)?;
         let probe = path.map(Path::probe).transpose()?;
-        let peer = (transport.peer(), transport.identity().map(str::to_owned));
+        let presented = transport.proof().and_then(|proof| proof.presented);
+        let identity = transport.identity().map(str::to_owned);
+        let peer = (transport.peer(), identity, presented);
         let stats = telemetry.carrier(peer, transport.runs_on(), probe);
         Ok(Self {
             id,

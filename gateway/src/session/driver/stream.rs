@@ -24,7 +24,7 @@ use crate::base::pace::{Pace, Turn};
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::answer::Answer;
 use crate::io::local_end::LocalEnd;
-use crate::session::mux::{OpenEnd, Refused};
+use crate::session::mux::{OpenEnd, Refused, is_failed_dial};
 use crate::stream::account::{Account, Local};
 use crate::stream::batch::Batch;
 use crate::stream::buffers::Pool;
@@ -53,6 +53,10 @@ pub(super) struct StreamIo {
     answer: Cell<Answer>,
     /// Data about the client, which another session needs if the open is returned.
     source: Option<Source>,
+    /// Whether the client has another target, if the peer cannot dial this one.
+    has_next: bool,
+    /// Why the peer could not dial the target, if the connection is returned for another one.
+    failed: RefCell<Option<Refusal>>,
     life: Life,
     pub(super) account: Account,
     batch: RefCell<Option<Ready>>,
@@ -82,12 +86,14 @@ impl StreamIo {
             early,
             answer,
             source,
+            has_next,
         } = client;
         Self {
             refused: Cell::new(Some(refused)),
             early: Early::new(early),
             answer: Cell::new(answer),
             source,
+            has_next,
             ..Self::accepted(id, socket, local, Arrived::default())
         }
     }
@@ -105,6 +111,8 @@ impl StreamIo {
             refused: Cell::new(None),
             answer: Cell::new(Answer::None),
             source: None,
+            has_next: false,
+            failed: RefCell::default(),
             life: Life::new(arrived.finished),
             account: Account::new(local),
             batch: RefCell::default(),
@@ -132,8 +140,13 @@ impl StreamIo {
     }
 
     /// Records that the open failed. The client is told at once, by its protocol's answer or by a
-    /// reset.
+    /// reset. If the client has another target and all its bytes are retained, the connection is
+    /// returned instead.
     pub(super) fn refused(&self, refusal: Refusal) {
+        if self.has_next && is_failed_dial(refusal.reason) && self.early.is_whole() {
+            *self.failed.borrow_mut() = Some(refusal);
+            return self.give_back();
+        }
         let told = self.answer_refused(Some(refusal.reason));
         self.tell_refused(OpenEnd::Refused(refusal));
         self.end(Cut {
@@ -149,6 +162,10 @@ impl StreamIo {
             let text = "the peer shut down before it accepted the stream, and this gateway did not retain the bytes that it had sent";
             return self.refused(Refusal::new(muxtunnel_proto::Reason::General, text));
         }
+        self.give_back();
+    }
+
+    fn give_back(&self) {
         self.life.give_back();
         self.wake_source();
         self.sink_wake.notify_one();
@@ -175,7 +192,7 @@ impl StreamIo {
         }
     }
 
-    /// After [`run`]: returns the connection of an open that no peer took.
+    /// After [`run`]: returns the connection of an open that no peer took, or whose dial failed.
     pub(super) fn hand_back(self: Rc<Self>) {
         if !self.life.is_returned() {
             return;
@@ -193,9 +210,13 @@ impl StreamIo {
                     early: io.early.into_bytes(waiting),
                     answer: io.answer.take(),
                     source: io.source,
+                    has_next: io.has_next,
                 };
                 if let Some(refused) = io.refused.into_inner() {
-                    refused(OpenEnd::Returned(connection));
+                    refused(match io.failed.into_inner() {
+                        Some(refusal) => OpenEnd::Failed(refusal, connection),
+                        None => OpenEnd::Returned(connection),
+                    });
                 }
             }
             Err(io) => {

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
-use muxtunnel_gateway_config::{BitRate, ForwardLimits};
+use muxtunnel_gateway_config::{BitRate, Limits};
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
 use muxtunnel_proto::{
     CarrierId, CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Pool,
@@ -21,7 +21,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::{JoinHandle, LocalSet};
 
 use super::*;
-use crate::base::forward::Forwards;
+use crate::base::forward::{Admission, Forwards};
 use crate::base::memory_budget::MemoryBudget;
 use crate::ingress::listener::answer::Answer;
 use crate::io::duplex::Duplex;
@@ -287,7 +287,7 @@ async fn agreed_on<Far: AsyncRead + AsyncWrite + Unpin>(
 ) -> (Rc<Driver>, JoinHandle<SessionEnd>) {
     let inner = NativeSession::dial(NativeConfig::default(), Instant::now());
     let wishes = Rc::clone(wishes);
-    let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
+    let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: far:1\n";
     let config = muxtunnel_gateway_config::Config::from_yaml(yaml).unwrap();
     let telemetry = Telemetry::new(&config, "", 1, None);
     let driver = Driver::new(
@@ -324,6 +324,7 @@ async fn connection(local: Local) -> (Connection, TcpStream) {
         socket: Box::new(LocalSocket::from(socket)),
         answer: Answer::None,
         source: None,
+        has_next: false,
         local,
         early: Vec::new(),
     };
@@ -342,15 +343,15 @@ fn target() -> Local {
     Local::Target {
         target: "tcp://x:1".to_owned(),
         address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
-        admission: None,
+        admission: Admission::default(),
     }
 }
 
 /// A client of the forward `web`, whose streams share `rate`.
 fn client_with_rate(forwards: &Forwards, rate: BitRate) -> Local {
-    let limits = ForwardLimits {
-        rate: Some(rate),
-        ..ForwardLimits::default()
+    let limits = Limits {
+        bits_per_second: Some(rate),
+        ..Limits::default()
     };
     let forward = forwards.named("web", limits);
     Local::Client {
@@ -601,10 +602,11 @@ async fn a_panic_ends_its_session_and_nothing_else() {
             socket: Box::new(LocalSocket::from(socket)),
             answer: Answer::None,
             source: None,
+            has_next: false,
             local: Local::Target {
                 target: "tcp://x:1".to_owned(),
                 address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
-                admission: None,
+                admission: Admission::default(),
             },
             early: Vec::new(),
         };

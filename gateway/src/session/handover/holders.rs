@@ -84,6 +84,30 @@ impl Holders {
         held
     }
 
+    /// Number of carriers of `peer`.
+    pub(super) fn held(&self, peer: Option<&str>) -> usize {
+        let mut all = self.0.iter();
+        let own = all.find(|(other, _)| other.as_deref() == peer);
+        own.map_or(0, |(_, held)| held.len())
+    }
+
+    /// Evicts a carrier of `peer` in favour of its new carrier, of which the use is `of`: a silent
+    /// carrier, otherwise the newest carrier whose session has other carriers. Returns whether it
+    /// evicted a carrier. A carrier that its session does not need evicts none.
+    pub(super) fn evict_own(&mut self, peer: Option<&str>, of: Use) -> bool {
+        let mut all = self.0.iter_mut();
+        let own = all.find(|(other, _)| other.as_deref() == peer);
+        let Some((_, own)) = own.filter(|_| of != Use::Further) else {
+            return false;
+        };
+        let further = || own.iter().rposition(|held| held.of == Use::Further);
+        let Some(goes) = silent(own).or_else(further) else {
+            return false;
+        };
+        own.remove(goes).state.evicted.notify_one();
+        true
+    }
+
     /// Evicts a carrier in favour of `peer`. Returns whether it evicted a carrier.
     ///
     /// If another peer holds the most carriers, and at least two more than `peer`, evicts one of
@@ -92,8 +116,7 @@ impl Holders {
     /// itself, if there is one.
     pub(super) fn evict_for(&mut self, peer: Option<&str>) -> bool {
         let is_peer = |other: &Option<Arc<str>>| other.as_deref() == peer;
-        let own = self.0.iter().find(|(other, _)| is_peer(other));
-        let own = own.map_or(0, |(_, held)| held.len());
+        let own = self.held(peer);
         let most = self.0.values_mut().max_by_key(|held| held.len());
         if let Some(most) = most.filter(|most| most.len() >= own + 2) {
             let further = || most.iter().rposition(|held| held.of == Use::Further);

@@ -3,36 +3,33 @@
 //! The agents of the tunnel path keep the kernel's default sysctls and have no WAN emulation. The
 //! agents of the direct path have the gateways' sysctls and delay: the sidecar for WAN emulation
 //! runs in their pods, and delays the ports of iperf and echo. Each agent has the same placement
-//! rules as the gateways of its end. The agents that measure IP packets run in the gateways' pods
+//! rules as the gateways of its end, unless the template has its own. The agents that measure IP packets run in the gateways' pods
 //! of the MuxTunnel that carries the packets. The tunnel's controller builds these pods.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{
-    PodSecurityContext, PodSpec, PodTemplateSpec, SeccompProfile, Service, ServicePort,
-    ServiceSpec, Volume,
+    PodSpec, PodTemplateSpec, Service, ServicePort, ServiceSpec, Volume,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::api::ObjectMeta;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
+use muxtunnel_crds::BenchmarkContainerName;
 
 use super::metadata::owned;
-use crate::benchmark_controller::names::{self, Agent, environment_labels};
+use super::template;
+use crate::benchmark_controller::names::{self, Agent, agent_selector, environment_labels};
 use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
+use crate::labels::having;
 use crate::muxbench;
-use crate::settings::Settings;
+use crate::pods;
 use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
 
 /// Grace period of an agent, which has nothing to drain.
 const GRACE_SECONDS: i64 = 5;
-/// User and group of the images.
-const USER: i64 = 65532;
 
 /// The Deployment of one agent. `gateway`: the pod template of the gateways at the agent's end.
 #[must_use]
 pub fn deployment(
-    settings: &Settings,
     benchmark: &ValidatedBenchmark,
     environment: &Environment,
     agent: Agent,
@@ -41,18 +38,33 @@ pub fn deployment(
     let index = environment.key.index;
     let labels = environment_labels(&benchmark.name, agent.component(), index);
     let mut spec = PodSpec {
-        containers: vec![muxbench::agent(settings, benchmark.resources.as_ref())],
+        containers: vec![muxbench::agent(
+            &benchmark.class,
+            benchmark.resources(BenchmarkContainerName::Agent),
+        )],
         termination_grace_period_seconds: Some(GRACE_SECONDS),
         node_selector: gateway.node_selector.clone(),
         tolerations: gateway.tolerations.clone(),
         affinity: gateway.affinity.clone(),
         priority_class_name: gateway.priority_class_name.clone(),
+        runtime_class_name: gateway.runtime_class_name.clone(),
+        scheduler_name: gateway.scheduler_name.clone(),
+        dns_policy: gateway.dns_policy.clone(),
+        dns_config: gateway.dns_config.clone(),
+        host_aliases: gateway.host_aliases.clone(),
         image_pull_secrets: gateway.image_pull_secrets.clone(),
         ..pod(benchmark)
     };
+    // The class is in the template of the gateway.
+    let mut asked = benchmark.template.spec.clone().unwrap_or_default();
+    if !asked.image_pull_secrets.is_empty() {
+        asked.image_pull_secrets = benchmark.class.pull_secrets(asked.image_pull_secrets);
+    }
+    template::place(&mut spec, asked);
     if agent.path == Path::Direct {
         like_a_gateway(&mut spec, gateway);
     }
+    let selector = agent_selector(&benchmark.name, agent.component(), index);
     Deployment {
         metadata: owned(
             benchmark,
@@ -69,15 +81,9 @@ pub fn deployment(
                 type_: Some("Recreate".to_owned()),
                 rolling_update: None,
             }),
-            selector: LabelSelector {
-                match_labels: Some(labels.clone()),
-                match_expressions: None,
-            },
+            selector: having(selector),
             template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(labels),
-                    ..ObjectMeta::default()
-                }),
+                metadata: Some(template::metadata(benchmark, labels)),
                 spec: Some(spec),
             },
             ..DeploymentSpec::default()
@@ -105,7 +111,7 @@ pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent:
             labels.clone(),
         ),
         spec: Some(ServiceSpec {
-            selector: Some(labels),
+            selector: Some(agent_selector(&benchmark.name, agent.component(), index)),
             ports: Some(vec![port("iperf", IPERF_PORT), port("echo", ECHO_PORT)]),
             ip_family_policy: Some(PREFER_DUAL_STACK.to_owned()),
             ..ServiceSpec::default()
@@ -121,16 +127,7 @@ pub fn pod(benchmark: &ValidatedBenchmark) -> PodSpec {
     PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(USER),
-            run_as_group: Some(USER),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(pods::pod_security()),
         volumes: Some(vec![muxbench::token_volume(names::token(
             &benchmark.name,
             &benchmark.owner.uid,

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_bench_api::result::{Cell, Record, Summary};
 
 use super::metadata::owned;
-use crate::benchmark_controller::names::{self, RESULTS};
+use crate::benchmark_controller::names::{self, KIND, RESULTS};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 use crate::labels;
 
@@ -28,7 +28,7 @@ pub fn config_map(
         metadata: owned(
             benchmark,
             names::results(&benchmark.name),
-            labels::child(&benchmark.name, RESULTS),
+            labels::child(KIND, &benchmark.name, RESULTS),
         ),
         data: Some([(RESULTS_KEY.to_owned(), lines.join("\n") + "\n")].into()),
         ..ConfigMap::default()

@@ -1,21 +1,25 @@
 //! The runner: its Job, the Secret with the token that it shares with the agents, and the ConfigMap
 //! that authenticates the operator.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapVolumeSource, LocalObjectReference, PodSpec, PodTemplateSpec, Secret,
-    Volume, VolumeMount,
+    Volume,
 };
 use kube::api::ObjectMeta;
+use muxtunnel_crds::BenchmarkContainerName;
 
 use super::agents::pod;
 use super::metadata::owned;
-use crate::benchmark_controller::names::{self, RUNNER};
+use super::template;
+use crate::benchmark_controller::names::{self, KIND, RUNNER};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 use crate::labels;
 use crate::muxbench::{TOKEN_FILE, container};
-use crate::settings::Settings;
+use crate::pods;
 
 /// Key of the token in its Secret.
 const TOKEN_KEY: &str = "token";
@@ -55,7 +59,7 @@ pub fn secret(benchmark: &ValidatedBenchmark, token: &str) -> Secret {
 /// The Job. The Job runs one pod once, because a second pod would not know the measurements of the
 /// first pod.
 #[must_use]
-pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
+pub fn job(benchmark: &ValidatedBenchmark) -> Job {
     let mut args = vec!["run".to_owned()];
     args.extend(benchmark.matrix.to_args());
     args.push(format!("--token-file={TOKEN_FILE}"));
@@ -63,17 +67,24 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
     args.push(format!(
         "--operator-hash-file={OPERATOR_DIRECTORY}/{HASH_KEY}"
     ));
-    let mut container = container(settings, RUNNER, args, benchmark.resources.as_ref());
+    let resources = benchmark.resources(BenchmarkContainerName::Runner);
+    let mut container = container(&benchmark.class, RUNNER, args, resources);
     container
         .volume_mounts
         .get_or_insert_default()
-        .push(VolumeMount {
-            name: OPERATOR_VOLUME.to_owned(),
-            mount_path: OPERATOR_DIRECTORY.to_owned(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        });
-    let mut pod = pod(benchmark);
+        .push(pods::read_only(OPERATOR_VOLUME, OPERATOR_DIRECTORY));
+    let mut pod = PodSpec {
+        restart_policy: Some("Never".to_owned()),
+        containers: vec![container],
+        ..pod(benchmark)
+    };
+    let mut asked = benchmark.template.clone();
+    let own = asked.spec.get_or_insert_default();
+    if own.image_pull_secrets.is_empty() {
+        own.image_pull_secrets = pull_secrets(benchmark);
+    }
+    let asked = benchmark.class.common(&asked).spec;
+    template::place(&mut pod, asked.unwrap_or_default());
     pod.volumes.get_or_insert_default().push(Volume {
         name: OPERATOR_VOLUME.to_owned(),
         config_map: Some(ConfigMapVolumeSource {
@@ -88,16 +99,8 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
             backoff_limit: Some(0),
             ttl_seconds_after_finished: benchmark.ttl_seconds_after_finished,
             template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(labels::child(&benchmark.name, RUNNER)),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(PodSpec {
-                    restart_policy: Some("Never".to_owned()),
-                    containers: vec![container],
-                    image_pull_secrets: pull_secrets(benchmark),
-                    ..pod
-                }),
+                metadata: Some(template::metadata(benchmark, own_labels(benchmark))),
+                spec: Some(pod),
             },
             ..JobSpec::default()
         }),
@@ -106,18 +109,22 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
 }
 
 /// The Secrets for images of both ends, because the runner belongs to no end.
-fn pull_secrets(benchmark: &ValidatedBenchmark) -> Option<Vec<LocalObjectReference>> {
+fn pull_secrets(benchmark: &ValidatedBenchmark) -> Vec<LocalObjectReference> {
     let ends = [&benchmark.entry, &benchmark.exit].into_iter().flatten();
-    let templates = ends.filter_map(|end| end.template.as_ref());
+    let templates = ends.filter_map(|end| end.template.as_ref()?.spec.as_ref());
     let mut secrets = Vec::new();
     for secret in templates.flat_map(|template| &template.image_pull_secrets) {
         if !secrets.contains(secret) {
             secrets.push(secret.clone());
         }
     }
-    (!secrets.is_empty()).then_some(secrets)
+    secrets
 }
 
 fn metadata(benchmark: &ValidatedBenchmark, name: String) -> ObjectMeta {
-    owned(benchmark, name, labels::child(&benchmark.name, RUNNER))
+    owned(benchmark, name, own_labels(benchmark))
+}
+
+fn own_labels(benchmark: &ValidatedBenchmark) -> BTreeMap<String, String> {
+    labels::child(KIND, &benchmark.name, RUNNER)
 }

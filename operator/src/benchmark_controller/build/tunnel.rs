@@ -1,17 +1,15 @@
 //! The MuxTunnels of an environment. There is one MuxTunnel per protocol, each with forwards to the
 //! same server. If the path Network is measured, one further MuxTunnel carries IP packets.
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
-    Carrier, Duration, Forward, Listen, ListenFrom, MuxTunnel, MuxTunnelSpec, Network, Protocol,
-    ServiceTarget, Side, Target, Tuning, Wan,
+    Carrier, ExitCarrier, Forward, MuxTunnel, MuxTunnelSpec, Network, NetworkEnd, NetworkSettings,
+    Protocol, Security, ServiceRef, Target, Transport, Tuning, WanEmulation,
 };
 
 use super::metadata::owned;
 use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_labels};
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark, protocol_name};
-use crate::protocol::configured;
 
 /// The tunnel of `protocol`, with forwards for iperf and echo to the tunnel pair's server.
 #[must_use]
@@ -26,49 +24,49 @@ pub fn tunnel(
         end: End::Server,
     }
     .name(&benchmark.name, index);
-    let one_way_delay_ms = environment.key.one_way_delay_ms;
-    let wan = (one_way_delay_ms > 0).then(|| Wan {
-        delay: Duration::from_millis(one_way_delay_ms.into()),
-        jitter: None,
-        loss: None,
-        rate: None,
+    let delay_milliseconds = environment.key.one_way_delay_ms;
+    let wan_emulation = (delay_milliseconds > 0).then_some(WanEmulation {
+        delay_milliseconds,
+        jitter_milliseconds: None,
+        loss_ppm: None,
+        bits_per_second: None,
         backend: None,
         scope: None,
     });
     let asked = &benchmark.carrier;
-    let can = configured(protocol).can();
-    let agent = (benchmark.namespace.as_str(), server.as_str());
+    let can = protocol.can();
+    let transport = asked.transport.filter(|_| protocol == Protocol::Native);
     let spec = MuxTunnelSpec {
-        side: Side::Both,
+        class_name: benchmark.class_name.clone(),
         entry: benchmark.entry.clone(),
         exit: benchmark.exit.clone(),
         forwards: vec![
-            forward("iperf", IPERF_PORT, agent),
-            forward("echo", ECHO_PORT, agent),
+            forward("iperf", IPERF_PORT, &server),
+            forward("echo", ECHO_PORT, &server),
         ],
-        rendezvous: None,
-        key: None,
-        network: None,
+        security: Some(Security {
+            mode: Some(benchmark.security),
+            certificates: None,
+        }),
         carrier: Some(Carrier {
-            protocol,
-            transport: None,
-            address: None,
-            public_keys: Vec::new(),
-            rendezvous: None,
-            web_socket: None,
-            congestion_control: asked.congestion_control,
-            liveness_seconds: None,
+            connection: ExitCarrier {
+                protocol: Some(protocol),
+                transport,
+                web_socket: None,
+                // KCP has a congestion control of its own.
+                congestion_control: (asked.congestion_control)
+                    .filter(|_| transport != Some(Transport::Kcp)),
+                liveness_seconds: asked.liveness_seconds,
+            },
             pool: asked.pool.filter(|_| can.several_carriers),
             resume: asked.resume.filter(|_| can.resume),
-            security: asked.security.clone(),
         }),
-        policy: None,
-        timeouts: None,
         tuning: Some(Tuning {
             profile: Some(environment.profile),
             ..Tuning::default()
         }),
-        wan,
+        wan_emulation,
+        ..MuxTunnelSpec::default()
     };
     MuxTunnel {
         metadata: owned(
@@ -89,43 +87,42 @@ pub fn network(
     environment: &Environment,
     protocol: Protocol,
 ) -> MuxTunnel {
-    let [entry, exit] = [End::Client, End::Server].map(|end| end.network_address().to_owned());
+    let [entry, exit] = [End::Client, End::Server].map(|end| {
+        let address = end.network_address().to_owned();
+        NetworkEnd {
+            cidrs: vec![format!("{address}/32")],
+            addresses: vec![address],
+            forwarding: None,
+        }
+    });
     let mut tunnel = tunnel(benchmark, environment, protocol);
     tunnel.metadata.name = Some(names::network(&benchmark.name, environment.key.index));
     tunnel.spec.forwards.clear();
-    tunnel.spec.network = Some(Network {
-        entry_cidrs: vec![format!("{entry}/32")],
-        exit_cidrs: vec![format!("{exit}/32")],
-        entry_addresses: vec![entry],
-        exit_addresses: vec![exit],
-        ..Network::default()
-    });
+    tunnel.spec.network = Some(Box::new(Network {
+        entry,
+        exit,
+        settings: NetworkSettings::default(),
+    }));
     tunnel
 }
 
-/// A forward that accepts only clients of `namespace`, where the agents run, even if the entry's
-/// Service is reachable from outside the cluster.
-fn forward(name: &str, port: u16, (namespace, server): (&str, &str)) -> Forward {
+/// A forward to the Service `server`. Its clients are the pods of the benchmark's namespace, where
+/// the agents run.
+fn forward(name: &str, port: u16, server: &str) -> Forward {
     Forward {
         name: name.to_owned(),
-        direction: None,
-        listen: Listen {
-            port,
-            protocol: None,
-            from: Some(ListenFrom {
-                namespaces: vec![namespace.to_owned()],
-                ..ListenFrom::default()
-            }),
-        },
-        target: Some(Target {
-            service: Some(ServiceTarget {
+        port,
+        service_name: None,
+        node_port: None,
+        targets: vec![Target {
+            service_ref: Some(ServiceRef {
                 name: server.to_owned(),
                 namespace: None,
-                port: IntOrString::Int(port.into()),
             }),
-            address: None,
-        }),
-        auth: None,
+            host: None,
+            port,
+        }],
+        from: None,
         proxy_protocol: None,
         priority: None,
         limits: None,

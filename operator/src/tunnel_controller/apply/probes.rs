@@ -14,23 +14,23 @@ use crate::caches::{Cache, Cluster};
 use crate::labels::MANAGER;
 use crate::tunnel_controller::dereference::{ProbeOutcome, REFUSED, RESOURCES_HASH, SeenProbe};
 use crate::tunnel_controller::problem::Problem;
-use crate::tunnel_controller::validate::ValidatedTunnel;
+use crate::tunnel_controller::validate::ValidatedObject;
 
-/// Creates the missing Jobs of `built`, and deletes the tunnel's other Jobs and the Jobs to repeat.
+/// Creates the missing Jobs of `built`, and deletes the object's other Jobs and the Jobs to repeat.
 ///
 /// # Errors
 /// [`ApplyError`]. The next call continues.
 pub(super) async fn apply(
     cluster: &Cluster,
-    tunnel: &ValidatedTunnel,
+    object: &ValidatedObject,
     built: &[Job],
 ) -> Result<(), ApplyError> {
     let jobs = Jobs {
-        api: Api::namespaced(cluster.client.clone(), &tunnel.namespace),
+        api: Api::namespaced(cluster.client.clone(), &object.holder.namespace),
         known: &cluster.caches.jobs,
-        tunnel,
+        object,
     };
-    for seen in &tunnel.probes {
+    for seen in &object.pods.probes {
         let asked = built.iter().find(|job| job.name_any() == seen.name);
         // A quota may refuse the pod of a Job that has not ended, until the resources change.
         let is_outdated = asked.is_none_or(|job| {
@@ -51,18 +51,23 @@ pub(super) async fn apply(
         }
     }
     for job in built {
-        if !tunnel.probes.iter().any(|seen| seen.name == job.name_any()) {
+        if !object
+            .pods
+            .probes
+            .iter()
+            .any(|seen| seen.name == job.name_any())
+        {
             jobs.create(job).await?;
         }
     }
     Ok(())
 }
 
-/// The Jobs of a tunnel's namespace.
+/// The Jobs of an object's namespace.
 struct Jobs<'a> {
     api: Api<Job>,
     known: &'a Cache<Job>,
-    tunnel: &'a ValidatedTunnel,
+    object: &'a ValidatedObject,
 }
 
 impl Jobs<'_> {
@@ -81,14 +86,14 @@ impl Jobs<'_> {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(source) => return Err(failed("create", &name, source)),
         }
-        // A Job with this name exists. It is the tunnel's Job, created by a request whose answer
+        // A Job with this name exists. It is the object's Job, created by a request whose answer
         // was lost, an earlier Job that is being deleted, a Job that nobody owns, or the Job of
         // another owner.
         let found = self.api.get_opt(&name).await;
         let Some(found) = found.map_err(|source| failed("get", &name, source))? else {
             return Ok(());
         };
-        if is_owned(&found, &self.tunnel.owner) {
+        if is_owned(&found, &self.object.holder.owner) {
             self.known.wrote(&found);
             return Ok(());
         }
@@ -144,7 +149,7 @@ impl Jobs<'_> {
             Err(kube::Error::Api(status)) if status.code == 404 || is_other(&status) => {}
             Err(source) => return Err(failed("delete", &seen.name, source)),
         }
-        let known = self.known.get(&self.tunnel.namespace, &seen.name)?;
+        let known = self.known.get(&self.object.holder.namespace, &seen.name)?;
         if let Some(gone) = known.filter(|job| job.uid() == seen.uid) {
             self.known.deleted(&gone);
         }

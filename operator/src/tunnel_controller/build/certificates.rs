@@ -3,20 +3,20 @@
 use std::collections::BTreeSet;
 
 use kube::ResourceExt;
-use kube::core::ObjectMeta;
 use muxtunnel_codes::Code;
+use muxtunnel_crds::IssuerRef;
 
+use super::metadata;
 use crate::apply::is_owned;
 use crate::certificates::cert_manager::Certificate;
-use crate::labels;
 use crate::tunnel_controller::cert_manager::foreign;
 use crate::tunnel_controller::end::End;
-use crate::tunnel_controller::issuer::ISSUED_SUFFIX;
+use crate::tunnel_controller::issuer::issued_secret;
 use crate::tunnel_controller::keyring::OwnKey;
 use crate::tunnel_controller::problem::Problem;
-use crate::tunnel_controller::validate::{ValidatedCertificates, ValidatedState, ValidatedTunnel};
+use crate::tunnel_controller::validate::{ValidatedObject, ValidatedState};
 
-/// The state of a tunnel's keys and certificates.
+/// The state of an object's keys and certificates.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Certified {
     /// The key pairs of the only end of the object.
@@ -56,10 +56,10 @@ impl Certificates {
     }
 
     /// The requests of `valid`. Missing Certificates are requested, and those that differ. Without
-    /// an issuer, the tunnel's Certificates are deleted, because cert-manager would renew them
+    /// an issuer, the object's Certificates are deleted, because cert-manager would renew them
     /// forever.
     #[must_use]
-    pub fn of(valid: &ValidatedTunnel, state: &ValidatedState) -> Self {
+    pub fn of(valid: &ValidatedObject, state: &ValidatedState) -> Self {
         let (mut made, found) = (Self::known(state), &state.credentials.of_cert_manager);
         let wanted = wanted(valid);
         if wanted.is_empty() {
@@ -72,7 +72,7 @@ impl Certificates {
             let name = certificate.name_any();
             let problem = match found.get(&end) {
                 Some(Err(problem)) => Some(problem.clone()),
-                Some(Ok(Some(live))) if !is_owned(live, &valid.owner) => {
+                Some(Ok(Some(live))) if !is_owned(live, &valid.holder.owner) => {
                     made.told.taken.insert(end);
                     Some(foreign(&name))
                 }
@@ -96,31 +96,30 @@ pub(in crate::tunnel_controller) fn pending(certificate: &Certificate) -> Option
     })
 }
 
+/// The reference with all its fields, as cert-manager stores it.
+fn whole(issuer: &IssuerRef) -> IssuerRef {
+    IssuerRef {
+        name: issuer.name.clone(),
+        kind: Some(issuer.kind().to_owned()),
+        group: Some(issuer.group().to_owned()),
+    }
+}
+
 /// The Certificates for each end of `valid`.
-fn wanted(valid: &ValidatedTunnel) -> Vec<(End, Certificate)> {
-    let ValidatedCertificates::Issued(identities, issuer) = &valid.certificates else {
-        return Vec::new();
-    };
-    [
-        (End::Exit, &identities.exit, "server auth"),
-        (End::Entry, &identities.entry, "client auth"),
-    ]
-    .into_iter()
-    .filter(|(end, ..)| end.gateway(valid).is_some())
-    .map(|(end, identity, usage)| {
-        let metadata = ObjectMeta {
-            name: Some(end.child_name(valid)),
-            namespace: Some(valid.namespace.clone()),
-            labels: Some(labels::child(&valid.name, end.component())),
-            owner_references: Some(vec![valid.owner.clone()]),
-            ..ObjectMeta::default()
-        };
-        let secret = format!("{}{ISSUED_SUFFIX}", end.child_name(valid));
-        let content = (secret, identity.clone());
-        (
-            end,
-            Certificate::of(metadata, content, usage, issuer.clone()),
-        )
-    })
-    .collect()
+fn wanted(valid: &ValidatedObject) -> Vec<(End, Certificate)> {
+    let issued = valid.certificates.issued.iter();
+    issued
+        .map(|(end, (identity, issuer))| {
+            let usage = match end {
+                End::Entry => "client auth",
+                End::Exit | End::Rendezvous => "server auth",
+            };
+            let content = (issued_secret(&valid.holder, *end), identity.clone());
+            let metadata = metadata(valid, *end);
+            (
+                *end,
+                Certificate::of(metadata, content, usage, whole(issuer)),
+            )
+        })
+        .collect()
 }

@@ -8,38 +8,33 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Affinity, ConfigMapVolumeSource, Container, ContainerPort, HTTPGetAction, KeyToPath,
-    NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity,
-    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
-    ResourceRequirements, SeccompProfile, SecretProjection, SecretVolumeSource, Sysctl,
-    TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection, WeightedPodAffinityTerm,
+    Affinity, Container, ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
+    PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements, Sysctl,
+    TopologySpreadConstraint, VolumeMount, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
-use muxtunnel_contract::secrets;
-use muxtunnel_crds::{PodTemplate, Resources};
+use muxtunnel_crds::{ContainerName, Template};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
-use super::service::{SSH, carrier_port_names};
-use super::{BuildError, End, config_map, metadata, network, wan};
-use crate::labels;
+use super::service::carrier_port_names;
+use super::volumes::{CONFIG_FOLDER, mounted};
+use super::{BuildError, End, config_map, metadata, network, selector, wan};
+use crate::labels::having;
 use crate::muxbench;
-use crate::pods;
-use crate::settings::Settings;
+use crate::pods::{self, UID};
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
 use crate::tunnel_controller::validate::{
-    UsersFile, ValidatedGateway, ValidatedSecurity, ValidatedTunnel,
+    KeptPods, SSH, ValidatedGateway, ValidatedObject, ValidatedUpgrade, resources_of,
 };
+use crate::upgrades;
 
 /// Number of old ReplicaSets without pods that are kept. The operator itself returns only to
 /// ReplicaSets with pods. The operator's cache contains all ReplicaSets.
 const REVISIONS: i32 = 2;
 /// Name of the gateway's container.
 pub(super) const CONTAINER: &str = "gateway";
-/// User and group of the images. Nodes have no account with this ID.
-pub(super) const UID: i64 = 65532;
 /// Program of the gateways' image.
 pub(super) const COMMAND: &str = "/usr/local/bin/muxgate";
 /// Seconds by which a pod's grace period exceeds its gateway's drain time. In this time, the
@@ -49,39 +44,26 @@ const LAST_WORDS_SECONDS: i64 = 5;
 /// key that a node lacks.
 const APART_BY: [(&str, i32); 2] = [(HOST, 100), ("topology.kubernetes.io/zone", 50)];
 const HOST: &str = "kubernetes.io/hostname";
-const CONFIG_FOLDER: &str = "/etc/muxgate";
-const CONFIG_VOLUME: &str = "config";
-const KEYS_VOLUME: &str = "keys";
-const MEETING_VOLUME: &str = "rendezvous";
-const SSH_VOLUME: &str = "ssh";
-const USERS_VOLUME: &str = "users";
-/// Mode of files from Secrets: readable only by the pod's group.
-const SECRET_MODE: i32 = 0o440;
 
 pub(super) fn build(
-    tunnel: &ValidatedTunnel,
+    object: &ValidatedObject,
     end: End,
     gateway: &ValidatedGateway,
     config: &Config,
-    settings: &Settings,
 ) -> Result<Deployment, BuildError> {
-    let own_labels = labels::child(&tunnel.name, end.component());
-    let template = &gateway.template;
-    let key = config_map::key(config, end, settings)?;
-    let annotations = template.annotations.clone();
-    let mut pod_labels = template.labels.clone();
-    pod_labels.extend(own_labels.clone());
-    let mut own_metadata = metadata(tunnel, end);
-    own_metadata.annotations = avoided(tunnel, end).map(|rollout| {
-        let text = rollouts::avoided_text(rollout);
-        [(rollouts::AVOIDED_NODES.to_owned(), text)].into()
-    });
+    let key = config_map::key(object, end, config)?;
+    let mut own_metadata = metadata(object, end);
+    let asked = gateway.template.metadata.clone().unwrap_or_default();
+    let annotations = asked.annotations;
+    let mut pod_labels = asked.labels;
+    pod_labels.extend(super::pod_labels(object, end.component()));
+    own_metadata.annotations = Some(own_annotations(object, end));
     Ok(Deployment {
         metadata: own_metadata,
         spec: Some(DeploymentSpec {
-            replicas: replicas(tunnel, end, gateway),
+            replicas: replicas(object, end, gateway),
             revision_history_limit: Some(REVISIONS),
-            selector: selector(own_labels),
+            selector: having(selector(object, end)),
             // The old pods serve until new pods are ready.
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".to_owned()),
@@ -96,7 +78,7 @@ pub(super) fn build(
                     annotations: (!annotations.is_empty()).then_some(annotations),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(tunnel, end, gateway, (settings, key))),
+                spec: Some(pod(object, end, gateway, key)),
             },
             ..DeploymentSpec::default()
         }),
@@ -104,10 +86,34 @@ pub(super) fn build(
     })
 }
 
+/// The state of the end's roll-out, which outlasts this process.
+fn own_annotations(object: &ValidatedObject, end: End) -> BTreeMap<String, String> {
+    let ValidatedUpgrade { revision, turn, .. } = &object.upgrade;
+    let avoided = avoided(object, end).map(rollouts::avoided_text);
+    let annotations = [
+        (upgrades::REVISION, Some(revision.clone())),
+        (upgrades::TURN, turn.map(|turn| turn.as_str().to_owned())),
+        (rollouts::AVOIDED_NODES, avoided),
+    ];
+    let annotations = annotations.into_iter();
+    let annotations = annotations.filter_map(|(key, text)| Some((key.to_owned(), text?)));
+    annotations.collect()
+}
+
+/// The Deployment that replaces `deployment` while its pods stay as they are.
+pub(super) fn kept(mut deployment: Deployment, kept: &KeptPods) -> Deployment {
+    if let Some(spec) = &mut deployment.spec {
+        spec.template = kept.template.clone();
+    }
+    let annotations = deployment.metadata.annotations.get_or_insert_default();
+    annotations.insert(upgrades::REVISION.to_owned(), kept.revision.clone());
+    deployment
+}
+
 /// Returns `None` if other clients set the number. A Deployment that was stopped gets the least
 /// number, because an autoscaler does not scale a Deployment without pods.
-fn replicas(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<i32> {
-    let is_stopped = tunnel
+fn replicas(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Option<i32> {
+    let is_stopped = object
         .rollout(end)
         .is_some_and(|rollout| rollout.is_stopped);
     let least = is_stopped.then(|| gateway.replicas.least());
@@ -133,8 +139,8 @@ pub(super) fn held(mut deployment: Deployment, held: &Held) -> Option<Deployment
 }
 
 /// The roll-out of the end, if the end avoids nodes.
-fn avoided(tunnel: &ValidatedTunnel, end: End) -> Option<&Rollout> {
-    tunnel
+fn avoided(object: &ValidatedObject, end: End) -> Option<&Rollout> {
+    object
         .rollout(end)
         .filter(|rollout| !rollout.avoided.is_empty())
 }
@@ -165,76 +171,102 @@ fn away_from(nodes: &BTreeSet<String>, own: Option<Affinity>) -> Affinity {
     affinity
 }
 
-fn pod(
-    tunnel: &ValidatedTunnel,
-    end: End,
-    gateway: &ValidatedGateway,
-    (settings, key): (&Settings, String),
-) -> PodSpec {
-    let own_labels = labels::child(&tunnel.name, end.component());
-    let mounted = mounted(tunnel, end, gateway, key);
+fn pod(object: &ValidatedObject, end: End, gateway: &ValidatedGateway, key: String) -> PodSpec {
+    let own_labels = selector(object, end);
+    let mounted = mounted(object, end, gateway, key);
     let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted.into_iter().unzip();
-    let reads_secrets = !end.secrets(tunnel).is_empty();
-    volumes.extend(tunnel.wan.as_ref().map(|_| wan::volume()));
-    let token = tunnel.benchmark.as_ref();
+    volumes.extend(object.pods.wan.as_ref().map(|_| wan::volume()));
+    let token = object.benchmark.as_ref();
     let token = token.and_then(|benchmark| benchmark.agents_token.clone());
+    let resources = resources_of(&gateway.template, ContainerName::Gateway);
     let agent = token
         .as_ref()
-        .map(|_| muxbench::agent(settings, gateway.template.resources.as_ref()));
+        .map(|_| muxbench::agent(&object.class, resources));
     volumes.extend(token.map(muxbench::token_volume));
-    let gateway_container = container(tunnel, end, gateway, settings, mounts);
-    let init_containers = init_containers(tunnel, end, gateway, settings);
+    let gateway_container = container(object, gateway, mounts);
+    let init_containers = init_containers(object, end, gateway);
+    let template = gateway.template.spec.clone().unwrap_or_default();
     let mut placed = placed(&gateway.template);
-    if let Some(rollout) = avoided(tunnel, end) {
+    if let Some(rollout) = avoided(object, end) {
         placed.affinity = Some(away_from(&rollout.avoided, placed.affinity));
     }
     PodSpec {
-        service_account_name: Some(end.child_name(tunnel)),
+        service_account_name: Some(object.child(end)),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         termination_grace_period_seconds: Some(
             i64::from(gateway.drain_seconds) + LAST_WORDS_SECONDS,
         ),
-        security_context: Some(pod_security(tunnel.sysctls(), reads_secrets)),
+        security_context: Some(pod_security(
+            object.pods.sysctls(),
+            object.network.as_ref().map(|_| UID),
+        )),
         init_containers: some(&init_containers),
         containers: [gateway_container].into_iter().chain(agent).collect(),
         volumes: Some(volumes),
         affinity: Some(apart(placed.affinity.clone(), &own_labels)),
-        topology_spread_constraints: some(&gateway.template.topology_spread_constraints)
+        topology_spread_constraints: some(&template.topology_spread_constraints)
             .or_else(|| Some(vec![spread(own_labels)])),
+        dns_policy: template.dns_policy.map(|policy| policy.as_str().to_owned()),
+        dns_config: template.dns_config,
+        host_aliases: some(&template.host_aliases),
         ..placed
     }
 }
 
 /// The container that creates the interface for IP packets, and the container that emulates a WAN.
 fn init_containers(
-    tunnel: &ValidatedTunnel,
+    object: &ValidatedObject,
     end: End,
     gateway: &ValidatedGateway,
-    settings: &Settings,
 ) -> Vec<Container> {
-    let resources = gateway.template.resources.as_ref();
-    let resources = pods::helper_resources(resources, &[("cpu", "10m"), ("memory", "16Mi")], &[]);
-    let with_resources = |container| Container {
-        resources: Some(resources.clone()),
+    let with_resources = |(name, container)| Container {
+        resources: Some(helper_resources(
+            &gateway.template,
+            name,
+            &[("cpu", "10m"), ("memory", "16Mi")],
+            &[],
+        )),
         ..container
     };
-    let network = tunnel.network.as_ref();
-    let network = network.map(|asked| network::container(asked, end, settings));
-    let wan = tunnel.wan.as_ref();
-    let wan = wan.map(|asked| wan::container(asked, settings));
+    let network = object.network.as_ref();
+    let network = network.map(|asked| network::container(asked, end, &object.class));
+    let network = network.map(|container| (ContainerName::Network, container));
+    let wan = object.pods.wan.as_ref();
+    let wan = wan.map(|asked| (ContainerName::Wan, wan::container(asked, object, end)));
     let containers = network.into_iter().chain(wan);
     containers.map(with_resources).collect()
 }
 
+/// The resources of the container `name` beside the gateway's container. Without resources of its
+/// own, it has those of the gateway's container, because quotas and LimitRanges apply to each
+/// container.
+pub(super) fn helper_resources(
+    template: &Template,
+    name: ContainerName,
+    requests: pods::Amounts<'_>,
+    limits: pods::Amounts<'_>,
+) -> ResourceRequirements {
+    match resources_of(template, name) {
+        Some(own) => pods::resources(Some(own), requests, limits),
+        None => {
+            let gateway = resources_of(template, ContainerName::Gateway);
+            pods::helper_resources(gateway, requests, limits)
+        }
+    }
+}
+
 /// The fields of `template` that determine the pod's node, and the fields without which the pod
 /// could not start on this node.
-pub(super) fn placed(template: &PodTemplate) -> PodSpec {
+pub(super) fn placed(template: &Template) -> PodSpec {
+    let template = template.spec.clone().unwrap_or_default();
     PodSpec {
-        node_selector: (!template.node_selector.is_empty()).then(|| template.node_selector.clone()),
+        node_selector: (!template.node_selector.is_empty()).then_some(template.node_selector),
         tolerations: some(&template.tolerations),
-        affinity: template.affinity.clone(),
-        priority_class_name: template.priority_class_name.clone(),
+        affinity: template.affinity,
+        priority_class_name: template.priority_class_name,
+        runtime_class_name: template.runtime_class_name,
+        scheduler_name: template.scheduler_name,
         image_pull_secrets: some(&template.image_pull_secrets),
         ..PodSpec::default()
     }
@@ -250,7 +282,7 @@ fn apart(own: Option<Affinity>, labels: &BTreeMap<String, String>) -> Affinity {
             weight,
             pod_affinity_term: PodAffinityTerm {
                 topology_key: key.to_owned(),
-                label_selector: Some(selector(labels.clone())),
+                label_selector: Some(having(labels.clone())),
                 ..PodAffinityTerm::default()
             },
         };
@@ -271,206 +303,51 @@ fn spread(labels: BTreeMap<String, String>) -> TopologySpreadConstraint {
         max_skew: 1,
         topology_key: HOST.to_owned(),
         when_unsatisfiable: "ScheduleAnyway".to_owned(),
-        label_selector: Some(selector(labels)),
+        label_selector: Some(having(labels)),
         match_label_keys: Some(vec!["pod-template-hash".to_owned()]),
         ..TopologySpreadConstraint::default()
     }
-}
-
-fn selector(labels: BTreeMap<String, String>) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some(labels),
-        match_expressions: None,
-    }
-}
-
-/// The volumes of the gateway's container, with their mount points. `key` is the key of the gateway's
-/// configuration in the end's ConfigMap.
-fn mounted(
-    tunnel: &ValidatedTunnel,
-    end: End,
-    gateway: &ValidatedGateway,
-    key: String,
-) -> Vec<(Volume, VolumeMount)> {
-    let config = Volume {
-        name: CONFIG_VOLUME.to_owned(),
-        config_map: Some(ConfigMapVolumeSource {
-            name: end.child_name(tunnel),
-            items: Some(vec![KeyToPath {
-                key,
-                path: FILE.to_owned(),
-                mode: None,
-            }]),
-            ..ConfigMapVolumeSource::default()
-        }),
-        ..Volume::default()
-    };
-    let meeting = end.meeting_secret(tunnel);
-    let ssh = end.ssh(tunnel);
-    let volumes = [
-        (Some(config), CONFIG_FOLDER),
-        (keys_volume(&gateway.security, end), config_map::KEYS_FOLDER),
-        (
-            meeting.map(|secret| secret_volume(MEETING_VOLUME, secret)),
-            config_map::MEETING_FOLDER,
-        ),
-        (users_volume(tunnel, end), config_map::USERS_FOLDER),
-        (
-            ssh.map(|ssh| secret_volume(SSH_VOLUME, &ssh.secret)),
-            config_map::SSH_FOLDER,
-        ),
-        (
-            tunnel.network.as_ref().map(|_| network::volume()),
-            network::FOLDER,
-        ),
-    ];
-    let volumes = volumes.into_iter();
-    let mounted = volumes.filter_map(|(volume, folder)| {
-        let volume = volume?;
-        let mount = mount(&volume.name, folder);
-        Some((volume, mount))
-    });
-    mounted.collect()
 }
 
 fn some<T: Clone>(items: &[T]) -> Option<Vec<T>> {
     (!items.is_empty()).then(|| items.to_vec())
 }
 
-/// The volume with keys and certificates. Each pod gets its own private key, and no other end's.
-fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
-    let file = |key: &str, path: &str| KeyToPath {
-        key: key.to_owned(),
-        path: path.to_owned(),
-        mode: None,
-    };
-    match security {
-        ValidatedSecurity::None => None,
-        ValidatedSecurity::MutualTls { secret, .. } => Some(secret_volume(KEYS_VOLUME, secret)),
-        ValidatedSecurity::Pair { secret } => {
-            let (own, other) = match end {
-                End::Exit => (secrets::EXIT_KEY, secrets::ENTRY_PUBLIC_KEY),
-                End::Entry | End::Rendezvous => (secrets::ENTRY_KEY, secrets::EXIT_PUBLIC_KEY),
-            };
-            let mut volume = secret_volume(KEYS_VOLUME, secret);
-            if let Some(source) = &mut volume.secret {
-                source.items = Some(vec![
-                    file(own, config_map::PRIVATE_KEY_FILE),
-                    file(other, config_map::PEERS_FILE),
-                ]);
-            }
-            Some(volume)
-        }
-        ValidatedSecurity::PublicKeys { secrets: own, .. } => {
-            let source = |secret: &String| VolumeProjection {
-                secret: Some(SecretProjection {
-                    name: secret.clone(),
-                    items: Some(vec![file(secrets::PRIVATE_KEY, secret)]),
-                    optional: None,
-                }),
-                ..VolumeProjection::default()
-            };
-            Some(Volume {
-                name: KEYS_VOLUME.to_owned(),
-                projected: Some(ProjectedVolumeSource {
-                    default_mode: Some(SECRET_MODE),
-                    sources: Some(own.iter().map(source).collect()),
-                }),
-                ..Volume::default()
-            })
-        }
-    }
-}
-
-/// The Secret is mounted as a directory, so that its changes reach running gateways.
-fn secret_volume(name: &str, secret: &str) -> Volume {
-    Volume {
-        name: name.to_owned(),
-        secret: Some(SecretVolumeSource {
-            secret_name: Some(secret.to_owned()),
-            default_mode: Some(SECRET_MODE),
-            ..SecretVolumeSource::default()
-        }),
-        ..Volume::default()
-    }
-}
-
-/// The volume with the users of an entry's forwards. The users may be in several Secrets. Each
-/// Secret has its own directory.
-fn users_volume(tunnel: &ValidatedTunnel, end: End) -> Option<Volume> {
-    let users = end.users(tunnel);
-    (!users.is_empty()).then(|| Volume {
-        name: USERS_VOLUME.to_owned(),
-        projected: Some(ProjectedVolumeSource {
-            default_mode: Some(SECRET_MODE),
-            sources: Some(users.into_iter().map(users_source).collect()),
-        }),
-        ..Volume::default()
-    })
-}
-
-fn users_source(users: &UsersFile) -> VolumeProjection {
-    VolumeProjection {
-        secret: Some(SecretProjection {
-            name: users.secret.clone(),
-            items: Some(vec![KeyToPath {
-                key: users.key.clone(),
-                path: config_map::users_path(users),
-                mode: None,
-            }]),
-            optional: None,
-        }),
-        ..VolumeProjection::default()
-    }
-}
-
+/// `user`: `None` for the user of the image, which the cluster may replace.
 pub(super) fn pod_security(
     sysctls: BTreeMap<String, String>,
-    reads_secrets: bool,
+    user: Option<i64>,
 ) -> PodSecurityContext {
     PodSecurityContext {
-        fs_group: reads_secrets.then_some(UID),
-        run_as_non_root: Some(true),
-        run_as_user: Some(UID),
-        run_as_group: Some(UID),
-        seccomp_profile: Some(seccomp()),
+        run_as_user: user,
         sysctls: Some(
             sysctls
                 .into_iter()
                 .map(|(name, value)| Sysctl { name, value })
                 .collect(),
         ),
-        ..PodSecurityContext::default()
-    }
-}
-
-fn seccomp() -> SeccompProfile {
-    SeccompProfile {
-        type_: "RuntimeDefault".to_owned(),
-        localhost_profile: None,
+        ..pods::pod_security()
     }
 }
 
 fn container(
-    tunnel: &ValidatedTunnel,
-    end: End,
+    object: &ValidatedObject,
     gateway: &ValidatedGateway,
-    settings: &Settings,
     mounts: Vec<VolumeMount>,
 ) -> Container {
-    let mut ports = vec![port("admin", ADMIN_PORT)];
-    if end.is_dialled(tunnel) {
-        let names = carrier_port_names(tunnel).iter();
+    let mut ports = vec![pods::port("admin", ADMIN_PORT)];
+    if gateway.carrier_port.is_some() {
+        let names = carrier_port_names(&object.carrier).iter();
         ports.extend(names.map(|(name, protocol)| ContainerPort {
             protocol: Some((*protocol).to_owned()),
-            ..port(name, CARRIER_PORT)
+            ..pods::port(name, CARRIER_PORT)
         }));
     }
-    ports.extend(end.ssh(tunnel).map(|ssh| port(SSH, ssh.port)));
+    ports.extend(gateway.ssh.as_ref().map(|ssh| pods::port(SSH, ssh.port)));
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(settings.gateway_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(object.class.images.gateway.clone()),
+        image_pull_policy: Some(object.class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
         args: Some(vec![
             "run".to_owned(),
@@ -478,50 +355,17 @@ fn container(
             format!("{CONFIG_FOLDER}/{FILE}"),
         ]),
         ports: Some(ports),
-        readiness_probe: Some(probe("/readyz", 1, 3)),
-        liveness_probe: Some(probe("/healthz", 10, 6)),
-        resources: Some(resources(gateway.template.resources.as_ref())),
+        readiness_probe: Some(pods::probe("/readyz", ADMIN_PORT, (1, 2), Some(3))),
+        liveness_probe: Some(pods::probe("/healthz", ADMIN_PORT, (10, 2), Some(6))),
+        // The default is small requests and no limits. A CPU limit throttles the data path. A memory
+        // limit has to fit the memory of the sessions, which only the user can estimate.
+        resources: Some(pods::resources(
+            resources_of(&gateway.template, ContainerName::Gateway),
+            &[("cpu", "10m"), ("memory", "32Mi")],
+            &[],
+        )),
         security_context: Some(pods::unprivileged()),
         volume_mounts: Some(mounts),
         ..Container::default()
     }
-}
-
-/// Mounts the directory, because a file that is mounted by subPath never changes in a running pod.
-fn mount(volume: &str, folder: &str) -> VolumeMount {
-    VolumeMount {
-        name: volume.to_owned(),
-        mount_path: folder.to_owned(),
-        read_only: Some(true),
-        ..VolumeMount::default()
-    }
-}
-
-fn port(name: &str, number: u16) -> ContainerPort {
-    ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: i32::from(number),
-        protocol: Some("TCP".to_owned()),
-        ..ContainerPort::default()
-    }
-}
-
-fn probe(path: &str, period_seconds: i32, failure_threshold: i32) -> Probe {
-    Probe {
-        http_get: Some(HTTPGetAction {
-            path: Some(path.to_owned()),
-            port: IntOrString::Int(i32::from(ADMIN_PORT)),
-            ..HTTPGetAction::default()
-        }),
-        period_seconds: Some(period_seconds),
-        timeout_seconds: Some(2),
-        failure_threshold: Some(failure_threshold),
-        ..Probe::default()
-    }
-}
-
-/// The default is small requests and no limits. A CPU limit throttles the data path. A memory limit
-/// has to fit the memory of the sessions, which only the user can estimate.
-fn resources(asked: Option<&Resources>) -> ResourceRequirements {
-    pods::resources(asked, &[("cpu", "10m"), ("memory", "32Mi")], &[])
 }

@@ -6,12 +6,12 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 
 use super::{End, deployment, metadata};
-use crate::tunnel_controller::validate::{Replicas, ValidatedGateway, ValidatedTunnel};
+use crate::tunnel_controller::validate::{Replicas, ValidatedGateway, ValidatedObject};
 
 /// Returns `None` if the number is fixed. The metric covers only the gateway's container, so an
 /// added container without requests, such as a mesh's sidecar, does not affect the metric.
 pub(super) fn build(
-    tunnel: &ValidatedTunnel,
+    object: &ValidatedObject,
     end: End,
     gateway: &ValidatedGateway,
 ) -> Option<HorizontalPodAutoscaler> {
@@ -37,12 +37,12 @@ pub(super) fn build(
         ..MetricSpec::default()
     };
     Some(HorizontalPodAutoscaler {
-        metadata: metadata(tunnel, end),
+        metadata: metadata(object, end),
         spec: Some(HorizontalPodAutoscalerSpec {
             scale_target_ref: CrossVersionObjectReference {
                 api_version: Some("apps/v1".to_owned()),
                 kind: "Deployment".to_owned(),
-                name: end.child_name(tunnel),
+                name: object.child(end),
             },
             min_replicas: Some(min),
             max_replicas: max,

@@ -3,18 +3,14 @@
 //! and MKNOD (for the TUN driver's node). Of the pod's other containers, only the container for WAN
 //! emulation has UID 0 and NET_ADMIN.
 
-use std::net::IpAddr;
-
-use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, SeccompProfile, SecurityContext, Volume,
-    VolumeMount,
-};
+use k8s_openapi::api::core::v1::{Container, Volume};
 use muxtunnel_crds::NetworkForwarding;
-use muxtunnel_gateway_config::{Cidr, DEVICE_DEFAULT, Network};
+use muxtunnel_gateway_config::{DEVICE_DEFAULT, Network};
 
 use super::End;
-use super::deployment::{COMMAND, UID};
-use crate::settings::Settings;
+use super::deployment::COMMAND;
+use crate::class::Class;
+use crate::pods;
 use crate::tunnel_controller::pods::NETWORK_CONTAINER;
 use crate::tunnel_controller::validate::ValidatedNetwork;
 
@@ -32,8 +28,8 @@ pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
     let mut config = Network {
         device: DEVICE_DEFAULT.to_owned(),
         node: node(),
-        entry_cidrs: network.entry_cidrs.clone(),
-        exit_cidrs: network.exit_cidrs.clone(),
+        entry_cidrs: network.entry.cidrs.clone(),
+        exit_cidrs: network.exit.cidrs.clone(),
         mtu: network.mtu,
         offloads: true,
         queues: network.queues,
@@ -48,7 +44,7 @@ pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
     };
     if end == End::Exit {
         config.peers.clone_from(&network.peers);
-        config.pool.clone_from(&network.pool);
+        config.pool.clone_from(&network.pools);
         config.dns.clone_from(&network.dns);
         config.peers_reach_each_other = network.peers_reach_each_other;
         config.allow.clone_from(&network.allow);
@@ -58,75 +54,41 @@ pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
 }
 
 /// The init container of the gateways of `end`.
-pub(super) fn container(network: &ValidatedNetwork, end: End, settings: &Settings) -> Container {
+pub(super) fn container(network: &ValidatedNetwork, end: End, class: &Class) -> Container {
     Container {
         name: NETWORK_CONTAINER.to_owned(),
-        image: Some(settings.gateway_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(class.images.gateway.clone()),
+        image_pull_policy: Some(class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
         args: Some(args(network, end)),
-        security_context: Some(SecurityContext {
-            run_as_user: Some(0),
-            run_as_group: Some(0),
-            run_as_non_root: Some(false),
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                add: Some(vec!["NET_ADMIN".to_owned(), "MKNOD".to_owned()]),
-            }),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..SecurityContext::default()
-        }),
-        // The tunnel's condition reports the error that the container prints.
+        security_context: Some(pods::privileged(&["NET_ADMIN", "MKNOD"])),
+        // The condition NetworkReady reports the error that the container prints.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(vec![VolumeMount {
-            name: VOLUME.to_owned(),
-            mount_path: FOLDER.to_owned(),
-            ..VolumeMount::default()
-        }]),
+        volume_mounts: Some(vec![pods::mount(VOLUME, FOLDER)]),
         ..Container::default()
     }
 }
 
 fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
-    let (addresses, routes, forwarding): (&[IpAddr], &[Cidr], _) = match end {
-        End::Exit => (
-            &network.exit_addresses,
-            &network.entry_cidrs,
-            network.exit_forwarding,
-        ),
-        End::Entry | End::Rendezvous => (
-            &network.entry_addresses,
-            &network.exit_cidrs,
-            network.entry_forwarding,
-        ),
+    // Connections begin at the entry's end.
+    let (own, other, direction) = match end {
+        End::Exit => (&network.exit, &network.entry, "out"),
+        End::Entry | End::Rendezvous => (&network.entry, &network.exit, "in"),
     };
     let flag = |name: &str, value: String| [format!("--{name}"), value];
     let mut args = vec!["tun".to_owned(), "create".to_owned()];
     args.extend(flag("device", DEVICE_DEFAULT.to_owned()));
     args.extend(flag("device-node", node()));
-    args.extend(flag("owner", UID.to_string()));
+    args.extend(flag("owner", pods::UID.to_string()));
     args.extend(flag("mtu", network.mtu.to_string()));
     if network.queues > 1 {
         args.extend(flag("queues", network.queues.to_string()));
     }
-    let addresses = addresses.iter();
+    let addresses = own.addresses.iter();
     args.extend(addresses.flat_map(|address| flag("address", address.to_string())));
-    args.extend(
-        routes
-            .iter()
-            .flat_map(|route| flag("route", route.to_string())),
-    );
-    // Connections begin at the entry's side.
-    let direction = match end {
-        End::Exit => "out",
-        End::Entry | End::Rendezvous => "in",
-    };
-    let switches: &[&str] = match forwarding {
+    let routes = other.cidrs.iter();
+    args.extend(routes.flat_map(|route| flag("route", route.to_string())));
+    let switches: &[&str] = match own.forwarding {
         NetworkForwarding::None => &[],
         NetworkForwarding::Route => &["--forward"],
         NetworkForwarding::Snat => &["--forward", "--masquerade", direction],
@@ -138,9 +100,5 @@ fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
 /// An empty directory. The kubelet mounts this directory without `nodev`, so the kernel can open a
 /// device node in it.
 pub(super) fn volume() -> Volume {
-    Volume {
-        name: VOLUME.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource::default()),
-        ..Volume::default()
-    }
+    pods::empty_volume(VOLUME)
 }

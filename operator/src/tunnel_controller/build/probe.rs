@@ -11,17 +11,17 @@
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements};
 use kube::core::ObjectMeta;
-use muxtunnel_crds::PodTemplate;
+use muxtunnel_crds::{ContainerName, Template};
 use muxtunnel_gateway_config::config_hash;
 
-use super::deployment;
-use crate::labels;
+use super::{deployment, named, pod_labels};
+use crate::class::Class;
 use crate::pods;
-use crate::settings::Settings;
 use crate::tunnel_controller::dereference::{ProbeOutcome, RESOURCES_HASH};
 use crate::tunnel_controller::end::{End, PROBE};
+use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::problem::Problem;
-use crate::tunnel_controller::validate::{ValidatedTunnel, asked};
+use crate::tunnel_controller::validate::{ValidatedObject, asked};
 
 /// Time limit in seconds for a pod to be scheduled, to pull the image and to run. An autoscaler may
 /// have to add a node first.
@@ -44,11 +44,11 @@ pub enum Verdict {
 }
 
 /// The required Jobs: one per placement, up to the first Job that has not passed.
-pub(super) fn jobs(tunnel: &ValidatedTunnel, settings: &Settings) -> Vec<Job> {
+pub(super) fn jobs(object: &ValidatedObject) -> Vec<Job> {
     let mut jobs = Vec::new();
-    for (name, end, template) in placements(tunnel) {
-        jobs.push(job(tunnel, settings, &name, end, template));
-        if shown(tunnel, &name) != Verdict::Passed {
+    for (name, end, template) in placements(object) {
+        jobs.push(job(object, &name, end, template));
+        if shown(object, &name) != Verdict::Passed {
             break;
         }
     }
@@ -57,17 +57,17 @@ pub(super) fn jobs(tunnel: &ValidatedTunnel, settings: &Settings) -> Vec<Job> {
 
 /// The result of all Jobs.
 #[must_use]
-pub fn verdict(tunnel: &ValidatedTunnel) -> Verdict {
-    let placements = placements(tunnel).into_iter();
+pub fn verdict(object: &ValidatedObject) -> Verdict {
+    let placements = placements(object).into_iter();
     placements
-        .map(|(name, ..)| shown(tunnel, &name))
+        .map(|(name, ..)| shown(object, &name))
         .find(|shown| *shown != Verdict::Passed)
         .unwrap_or(Verdict::Passed)
 }
 
 /// The result of the Job `name`.
-fn shown(tunnel: &ValidatedTunnel, name: &str) -> Verdict {
-    let seen = tunnel.probes.iter().find(|seen| seen.name == name);
+fn shown(object: &ValidatedObject, name: &str) -> Verdict {
+    let seen = object.pods.probes.iter().find(|seen| seen.name == name);
     match seen.map(|seen| &seen.outcome) {
         Some(ProbeOutcome::Passed) => Verdict::Passed,
         Some(ProbeOutcome::Refused { problem, .. }) => Verdict::Refused(problem.clone()),
@@ -84,18 +84,15 @@ fn shown(tunnel: &ValidatedTunnel, name: &str) -> Verdict {
 
 /// The name of each placement's Job, with the first end of that placement. Empty if the spec names
 /// no sysctls.
-fn placements(tunnel: &ValidatedTunnel) -> Vec<(String, End, &PodTemplate)> {
-    let mut placements: Vec<(String, End, &PodTemplate)> = Vec::new();
-    for end in End::ALL.into_iter().filter(|_| tunnel.is_probed) {
-        let Some(gateway) = end.gateway(tunnel) else {
+fn placements(object: &ValidatedObject) -> Vec<(String, End, &Template)> {
+    let mut placements: Vec<(String, End, &Template)> = Vec::new();
+    for end in End::ALL.into_iter().filter(|_| object.pods.is_probed) {
+        let Some(gateway) = object.gateway(end) else {
             continue;
         };
         let template = &gateway.template;
-        let name = format!(
-            "{}-{PROBE}-{}",
-            tunnel.name,
-            asked(&tunnel.sysctls(), template)
-        );
+        let hash = asked(&object.pods.sysctls(), template);
+        let name = format!("{}-{}-{hash}", object.holder.name, word(object.kind()));
         if !placements.iter().any(|(known, ..)| *known == name) {
             placements.push((name, end, template));
         }
@@ -103,46 +100,47 @@ fn placements(tunnel: &ValidatedTunnel) -> Vec<(String, End, &PodTemplate)> {
     placements
 }
 
-fn job(
-    tunnel: &ValidatedTunnel,
-    settings: &Settings,
-    name: &str,
-    end: End,
-    template: &PodTemplate,
-) -> Job {
-    let own_labels = labels::child(&tunnel.name, PROBE);
+/// The part of a Job's name that differs between the kinds, because objects of several kinds may have
+/// one name. With the longest name of an object, the Job's name has at most 63 characters, the maximum
+/// for a label.
+const fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Tunnel => PROBE,
+        Kind::Exit | Kind::Rendezvous => "sysctl-exit",
+    }
+}
+
+fn job(object: &ValidatedObject, name: &str, end: End, template: &Template) -> Job {
     // The container has limits, because a namespace's quota may require them.
-    let resources = pods::helper_resources(
-        template.resources.as_ref(),
+    let resources = deployment::helper_resources(
+        template,
+        ContainerName::Sysctls,
         &[("cpu", "1m"), ("memory", "8Mi")],
         &[("cpu", "100m"), ("memory", "64Mi")],
     );
+    let own = named(object, name.to_owned(), PROBE);
     let hash = serde_json::to_string(&resources).map(|text| config_hash(&text));
     let annotations = hash.map(|hash| [(RESOURCES_HASH.to_owned(), hash)].into());
     Job {
         metadata: ObjectMeta {
-            name: Some(name.to_owned()),
             annotations: annotations.ok(),
-            namespace: Some(tunnel.namespace.clone()),
-            labels: Some(own_labels.clone()),
-            owner_references: Some(vec![tunnel.owner.clone()]),
-            ..ObjectMeta::default()
+            ..own
         },
         spec: Some(JobSpec {
             backoff_limit: Some(0),
             active_deadline_seconds: Some(DEADLINE_SECONDS),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    labels: Some(own_labels),
+                    labels: Some(pod_labels(object, PROBE)),
                     ..ObjectMeta::default()
                 }),
                 spec: Some(PodSpec {
                     restart_policy: Some("Never".to_owned()),
-                    service_account_name: Some(end.child_name(tunnel)),
+                    service_account_name: Some(object.child(end)),
                     automount_service_account_token: Some(false),
                     enable_service_links: Some(false),
-                    security_context: Some(deployment::pod_security(tunnel.sysctls(), false)),
-                    containers: vec![container(settings, resources)],
+                    security_context: Some(deployment::pod_security(object.pods.sysctls(), None)),
+                    containers: vec![container(&object.class, resources)],
                     ..deployment::placed(template)
                 }),
             },
@@ -154,11 +152,11 @@ fn job(
 
 /// The container runs `muxgate`, which prints its version and exits. The node needs the gateway's
 /// image anyway.
-fn container(settings: &Settings, resources: ResourceRequirements) -> Container {
+fn container(class: &Class, resources: ResourceRequirements) -> Container {
     Container {
         name: PROBE.to_owned(),
-        image: Some(settings.gateway_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(class.images.gateway.clone()),
+        image_pull_policy: Some(class.pull_policy()),
         command: Some(vec![deployment::COMMAND.to_owned(), "--version".to_owned()]),
         resources: Some(resources),
         security_context: Some(pods::unprivileged()),

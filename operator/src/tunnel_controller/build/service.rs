@@ -1,20 +1,23 @@
-//! The Services of gateways. An entry has a Service for the ports of its forwards. An exit and a
-//! rendezvous have a Service for the carrier port. An exit also has Services for the ports that it
-//! listens on and for users of ssh. A headless Service lets entries find each exit's pod, because
-//! all carriers of a session have to reach one pod.
+//! The Services of gateways: for the ports of clients, as the spec names them; for the carrier port
+//! of an exit or a rendezvous; for users of ssh. A headless Service lets entries find each pod of an
+//! exit of the same object, because all carriers of a session have to reach one pod.
 //!
-//! Carriers, listening ports and ssh of an exit never share a Service, because remote entries need
-//! a public Service for carriers.
+//! Carriers, ports of clients and ssh never share a Service, because remote entries need a public
+//! Service for carriers.
 
-use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::core::v1::{
+    ClientIPConfig, Service, ServicePort, ServiceSpec, SessionAffinityConfig,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use muxtunnel_crds::{GatewayService, Protocol, ServiceType, Transport};
+use muxtunnel_crds::{ServiceSettings, ServiceType};
 use muxtunnel_gateway_config::CARRIER_PORT;
 
-use super::{End, metadata};
-use crate::labels;
-use crate::protocol::configured;
-use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedSecurity, ValidatedTunnel};
+use super::{End, named, selector};
+use crate::tunnel_controller::object::Kind;
+use crate::tunnel_controller::validate::{
+    CarrierPort, HEADLESS, SSH, ValidatedCarrier, ValidatedGateway, ValidatedObject,
+    ValidatedSecurity,
+};
 
 /// The protocol of a port.
 pub(super) const TCP: &str = "TCP";
@@ -22,160 +25,186 @@ const UDP: &str = "UDP";
 /// A value of `sessionAffinity`.
 const CLIENT_IP: &str = "ClientIP";
 const NO_AFFINITY: &str = "None";
-/// The name of the port for users of ssh, and the suffix of its Service.
-pub(super) const SSH: &str = "ssh";
+const AFFINITY_SECONDS_MAX: i32 = 86_400;
 /// A value of `ipFamilyPolicy`. The Service gets an address of each IP family of the cluster.
 pub(crate) const PREFER_DUAL_STACK: &str = "PreferDualStack";
 
-/// Returns `None` if the Service would have no ports.
-pub(super) fn build(
-    tunnel: &ValidatedTunnel,
+/// All Services of the object.
+pub(super) fn all(object: &ValidatedObject) -> Vec<Service> {
+    let clients = object.services.iter().map(|asked| {
+        let ports = asked.ports.iter();
+        let ports = ports.map(|asked| port(&asked.name, asked.port, asked.node_port));
+        let place = (asked.end, asked.name.clone());
+        service(object, place, &asked.settings, ports.collect())
+    });
+    let gateways = object.gateways.iter();
+    let others = gateways.flat_map(|(end, gateway)| {
+        let carriers = gateway.carrier_port.as_ref();
+        let carriers = carriers.map(|port| carriers_of(object, *end, (gateway, port)));
+        carriers
+            .into_iter()
+            .flatten()
+            .chain(ssh(object, *end, gateway))
+    });
+    clients.chain(others).collect()
+}
+
+/// The Services for carriers. Entries of the same object also need the headless one.
+fn carriers_of(
+    object: &ValidatedObject,
     end: End,
+    (gateway, asked): (&ValidatedGateway, &CarrierPort),
+) -> Vec<Service> {
+    let place = (end, object.child(end));
+    let ports = carrier_ports(object, gateway, asked);
+    let mut balanced = service(object, place, &asked.settings, ports);
+    let affinity = affinity(object, gateway, asked);
+    let spec = balanced.spec.get_or_insert_default();
+    spec.session_affinity_config = (affinity.as_deref() == Some(CLIENT_IP)).then(longest_affinity);
+    spec.session_affinity = affinity;
+    let is_found = object.connect.iter().any(|exit| exit.fallback.is_some());
+    let headless = is_found.then(|| {
+        let place = (end, format!("{}-{HEADLESS}", object.child(end)));
+        let asked = CarrierPort {
+            // The pods' own port, because a headless Service does not translate ports.
+            port: CARRIER_PORT,
+            ..asked.clone()
+        };
+        let ports = carrier_ports(object, gateway, &asked);
+        let mut service = service(object, place, &ServiceSettings::default(), ports);
+        service.spec.get_or_insert_default().cluster_ip = Some("None".to_owned());
+        service
+    });
+    [balanced].into_iter().chain(headless).collect()
+}
+
+/// The session affinity of the Service for carriers. A session is in one pod, so with several pods the
+/// affinity directs further carriers of a session to the session's pod. Entries of the same object
+/// need the affinity only with the transport `Auto`, because they find the pods by the headless
+/// Service. The affinity applies per port, so `Auto` has none between TCP and UDP. Load balancers get
+/// no affinity, because some clouds refuse a load balancer with an affinity. `None` means the API
+/// server's default.
+fn affinity(
+    object: &ValidatedObject,
     gateway: &ValidatedGateway,
-) -> Option<Service> {
-    let ports = match end {
-        End::Entry => listened(tunnel, end),
-        End::Exit | End::Rendezvous => {
-            let carriers = end.is_dialled(tunnel);
-            let carriers = carriers.then(|| carrier_ports(tunnel, gateway));
-            carriers.unwrap_or_default()
-        }
+    asked: &CarrierPort,
+) -> Option<String> {
+    let balanced = asked.settings.type_() == ServiceType::LoadBalancer;
+    let affinity = match gateway.replicas.most() > 1 && !balanced {
+        true => CLIENT_IP,
+        false => NO_AFFINITY,
     };
-    let mut service = service(tunnel, end, None, &gateway.service, ports)?;
-    service.spec.get_or_insert_default().session_affinity = affinity(tunnel, end, gateway);
-    Some(service)
+    let is_elsewhere = object.kind() == Kind::Exit && object.carrier.protocol.can().resume;
+    (object.carrier.is_any() || is_elsewhere).then(|| affinity.to_owned())
 }
 
-/// The session affinity of an end's Service. With several exits and the protocol `Auto`, the
-/// affinity directs all carriers of a session over TCP and WebSocket to one exit pod. The affinity
-/// applies per port, so it does not help carriers over UDP. Load balancers get no affinity, because
-/// some clouds refuse a load balancer with an affinity. `None` means the API server's default.
-fn affinity(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<String> {
-    if tunnel.protocol != Protocol::Auto || end != End::Exit {
-        return None;
+/// The affinity of a client lasts as long as the API server permits after the client's last
+/// connection, because carriers live long.
+fn longest_affinity() -> SessionAffinityConfig {
+    SessionAffinityConfig {
+        client_ip: Some(ClientIPConfig {
+            timeout_seconds: Some(AFFINITY_SECONDS_MAX),
+        }),
     }
-    let balanced = gateway.service.type_ == Some(ServiceType::LoadBalancer);
-    let affinity = if gateway.replicas.most() > 1 && !balanced {
-        CLIENT_IP
-    } else {
-        NO_AFFINITY
-    };
-    Some(affinity.to_owned())
-}
-
-/// The Service for the ports that an exit listens on.
-pub(super) fn reverse(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Option<Service> {
-    let ports = listened(tunnel, End::Exit);
-    let suffix = Some("reverse");
-    service(tunnel, End::Exit, suffix, &gateway.reverse_service, ports)
 }
 
 /// The Service for users of ssh.
-pub(super) fn ssh(tunnel: &ValidatedTunnel) -> Option<Service> {
-    let asked = End::Exit.ssh(tunnel)?;
-    let ports = vec![port(SSH, asked.port)];
-    service(tunnel, End::Exit, Some(SSH), &asked.service, ports)
+fn ssh(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Option<Service> {
+    let asked = gateway.ssh.as_ref()?;
+    let ports = vec![port(SSH, asked.port, asked.node_port)];
+    let place = (end, ssh_name(object));
+    Some(service(object, place, &asked.settings, ports))
 }
 
 /// The name of the Service for users of ssh.
-pub(in crate::tunnel_controller) fn ssh_name(tunnel: &ValidatedTunnel) -> String {
-    child_name(tunnel, End::Exit, SSH)
+#[must_use]
+pub(in crate::tunnel_controller) fn ssh_name(object: &ValidatedObject) -> String {
+    format!("{}-{SSH}", object.child(End::Exit))
 }
 
-pub(super) fn headless(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Option<Service> {
-    let (asked, ports) = (GatewayService::default(), carrier_ports(tunnel, gateway));
-    let mut service = service(tunnel, End::Exit, Some("headless"), &asked, ports)?;
-    service.spec.get_or_insert_default().cluster_ip = Some("None".to_owned());
-    Some(service)
-}
-
-/// A Service for the pods of `end`. `None` if there are no ports, because a Service needs ports.
+/// The Service `name` for the pods of `end`.
 fn service(
-    tunnel: &ValidatedTunnel,
-    end: End,
-    suffix: Option<&str>,
-    asked: &GatewayService,
+    object: &ValidatedObject,
+    (end, name): (End, String),
+    asked: &ServiceSettings,
     ports: Vec<ServicePort>,
-) -> Option<Service> {
-    let type_ = asked.type_.unwrap_or_default();
-    // The API server refuses `externalTrafficPolicy` for a Service that is not reachable from
-    // outside of the cluster.
+) -> Service {
+    let is_balanced = asked.type_() == ServiceType::LoadBalancer;
+    // The API server refuses fields of another type.
     let policy = asked.external_traffic_policy;
-    let policy = policy.filter(|_| type_ != ServiceType::ClusterIP);
-    let mut metadata = metadata(tunnel, end);
-    if let Some(suffix) = suffix {
-        metadata.name = Some(child_name(tunnel, end, suffix));
-    }
+    let policy = policy.filter(|_| asked.type_() != ServiceType::ClusterIP);
+    let mut metadata = named(object, name, end.component());
     if !asked.annotations.is_empty() {
         metadata.annotations = Some(asked.annotations.clone());
     }
-    (!ports.is_empty()).then(|| Service {
+    let ranges = Some(asked.load_balancer_source_ranges.clone());
+    let families = asked.ip_families.iter();
+    let families: Vec<_> = families.map(|family| family.as_str().to_owned()).collect();
+    let family_policy = asked.ip_family_policy.unwrap_or_default();
+    Service {
         metadata,
         spec: Some(ServiceSpec {
-            type_: Some(type_.as_str().to_owned()),
+            type_: Some(asked.type_().as_str().to_owned()),
             external_traffic_policy: policy.map(|policy| policy.as_str().to_owned()),
-            selector: Some(labels::child(&tunnel.name, end.component())),
+            load_balancer_class: asked.load_balancer_class.clone().filter(|_| is_balanced),
+            load_balancer_source_ranges: ranges.filter(|ranges| is_balanced && !ranges.is_empty()),
+            selector: Some(selector(object, end)),
             ports: Some(ports),
-            ip_family_policy: Some(PREFER_DUAL_STACK.to_owned()),
+            ip_families: (!families.is_empty()).then_some(families),
+            ip_family_policy: Some(family_policy.as_str().to_owned()),
             ..ServiceSpec::default()
         }),
         status: None,
-    })
-}
-
-fn child_name(tunnel: &ValidatedTunnel, end: End, suffix: &str) -> String {
-    format!("{}-{suffix}", end.child_name(tunnel))
-}
-
-/// The ports of the forwards that `end` listens on.
-fn listened(tunnel: &ValidatedTunnel, end: End) -> Vec<ServicePort> {
-    let listened = tunnel.listen_ports.iter();
-    let listened = listened.filter(|port| port.reverse == (end == End::Exit));
-    listened
-        .map(|listened| port(&listened.name, listened.port))
-        .collect()
+    }
 }
 
 /// One port per protocol. The application protocol marks WebSocket carriers for load balancers
 /// (Kubernetes' standard names).
-fn carrier_ports(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Vec<ServicePort> {
-    let tls = matches!(gateway.security, ValidatedSecurity::MutualTls { .. });
+fn carrier_ports(
+    object: &ValidatedObject,
+    gateway: &ValidatedGateway,
+    asked: &CarrierPort,
+) -> Vec<ServicePort> {
+    let tls = matches!(gateway.security, ValidatedSecurity::Certificates { .. });
     let protocol = if tls {
         "kubernetes.io/wss"
     } else {
         "kubernetes.io/ws"
     };
-    let web_socket = tunnel.web_socket.as_ref();
-    let ports = carrier_port_names(tunnel).iter();
+    let web_socket = object.carrier.web_socket.as_ref();
+    let ports = carrier_port_names(&object.carrier).iter();
     ports
         .map(|(name, transport)| ServicePort {
             app_protocol: web_socket
                 .filter(|_| *transport == TCP)
                 .map(|_| protocol.to_owned()),
             protocol: Some((*transport).to_owned()),
-            ..port(name, CARRIER_PORT)
+            target_port: Some(IntOrString::Int(CARRIER_PORT.into())),
+            ..port(name, asked.port, asked.node_port)
         })
         .collect()
 }
 
 /// The names and the protocols of the carrier ports.
-pub(super) fn carrier_port_names(
-    tunnel: &ValidatedTunnel,
+pub(super) const fn carrier_port_names(
+    carrier: &ValidatedCarrier,
 ) -> &'static [(&'static str, &'static str)] {
-    let is_udp = !configured(tunnel.protocol).can().bytes || tunnel.transport == Transport::Kcp;
-    match tunnel.protocol {
-        Protocol::Auto => &[("carrier", TCP), ("carrier-udp", UDP)],
-        _ if is_udp => &[("carrier", UDP)],
-        _ => &[("carrier", TCP)],
+    if carrier.is_any() {
+        &[("carrier", TCP), ("carrier-udp", UDP)]
+    } else if carrier.is_udp() {
+        &[("carrier", UDP)]
+    } else {
+        &[("carrier", TCP)]
     }
 }
 
-fn port(name: &str, number: u16) -> ServicePort {
+fn port(name: &str, number: u16, node_port: Option<u16>) -> ServicePort {
     ServicePort {
         name: Some(name.to_owned()),
         port: i32::from(number),
         target_port: Some(IntOrString::Int(i32::from(number))),
-        protocol: Some("TCP".to_owned()),
+        node_port: node_port.map(i32::from),
+        protocol: Some(TCP.to_owned()),
         ..ServicePort::default()
     }
 }

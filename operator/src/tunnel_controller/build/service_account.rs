@@ -4,11 +4,11 @@
 use k8s_openapi::api::core::v1::ServiceAccount;
 
 use super::{End, metadata};
-use crate::tunnel_controller::validate::ValidatedTunnel;
+use crate::tunnel_controller::validate::ValidatedObject;
 
-pub(super) fn build(tunnel: &ValidatedTunnel, end: End) -> ServiceAccount {
+pub(super) fn build(object: &ValidatedObject, end: End) -> ServiceAccount {
     ServiceAccount {
-        metadata: metadata(tunnel, end),
+        metadata: metadata(object, end),
         automount_service_account_token: Some(false),
         ..ServiceAccount::default()
     }

@@ -7,13 +7,15 @@
 //! cores.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use muxtunnel_crds::Protocol;
+use muxtunnel_crds::{ContainerName, Protocol};
 use muxtunnel_gateway_config::{
-    CARRIERS_DEFAULT, Limits, Memory, SESSIONS_DEFAULT, SESSIONS_MAX, WORKERS_MAX,
+    CARRIERS_DEFAULT, GatewayLimits, Memory, SESSIONS_DEFAULT, SESSIONS_MAX, WORKERS_MAX,
 };
 
 use super::{End, quantity};
-use crate::tunnel_controller::validate::{Replicas, ValidatedGateway, ValidatedTunnel};
+use crate::tunnel_controller::validate::{
+    Replicas, ValidatedGateway, ValidatedObject, resources_of,
+};
 
 /// Number of workers of a gateway without a CPU limit, if the entry or the exit has a memory limit.
 /// Also the assumed number for a gateway whose workers the operator does not know.
@@ -33,23 +35,20 @@ pub(super) struct Sizing {
     /// `None` means one worker per core.
     pub(super) workers: Option<u16>,
     pub(super) memory: Memory,
-    pub(super) limits: Limits,
+    pub(super) limits: GatewayLimits,
 }
 
 /// Decides the sizes of the gateways of one end.
-pub(super) fn sizing(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Sizing {
+pub(super) fn sizing(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Sizing {
     Sizing {
-        workers: workers(tunnel, end, gateway),
+        workers: workers(object, end, gateway),
         memory: Memory {
-            sessions: sessions(tunnel, end),
+            sessions: sessions(object, end, gateway),
             ..Memory::default()
         },
-        limits: Limits {
-            carriers: tunnel
-                .rendezvous
-                .as_ref()
-                .map_or_else(|| carriers(tunnel), |own| own.visits),
-            ..Limits::default()
+        limits: GatewayLimits {
+            carriers: gateway.carriers.unwrap_or_else(|| carriers(object)),
+            ..GatewayLimits::default()
         },
     }
 }
@@ -57,31 +56,30 @@ pub(super) fn sizing(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGate
 /// The number of workers: the CPU limit, rounded up. An entry with JMUX keeps the default of one
 /// worker, because a jetsocat at the other end supports only one carrier. A rendezvous has no
 /// sessions, so its memory limit does not affect the number.
-fn workers(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<u16> {
-    if tunnel.protocol == Protocol::Jmux && end == End::Entry {
+fn workers(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Option<u16> {
+    if object.carrier.protocol == Protocol::Jmux && end == End::Entry {
         return None;
     }
     // A gateway with a network has one worker for each queue, so that the packets of a flow stay in
     // order.
-    if let Some(network) = &tunnel.network {
+    if let Some(network) = &object.network {
         return Some(network.queues);
     }
     let limited = limit(gateway, "cpu", quantity::cores);
-    let memory_counts = [&tunnel.entry, &tunnel.exit]
-        .into_iter()
-        .flatten()
-        .any(|gateway| limit(gateway, "memory", quantity::bytes).is_some());
+    let gateways = [End::Entry, End::Exit].into_iter();
+    let mut gateways = gateways.filter_map(|end| object.gateway(end));
+    let memory_counts = gateways.any(|own| limit(own, "memory", quantity::bytes).is_some());
     limited
         .map(|cores| cores.clamp(1, WORKERS_MAX))
         .or(memory_counts.then_some(WORKERS_UNKNOWN))
 }
 
-/// Sessions of one entry gateway: one per worker.
-fn entry_sessions(tunnel: &ValidatedTunnel, entry: &ValidatedGateway) -> Option<u64> {
-    if tunnel.protocol == Protocol::Jmux {
+/// Sessions of one entry gateway with one exit: one per worker.
+fn entry_sessions(object: &ValidatedObject, entry: &ValidatedGateway) -> Option<u64> {
+    if object.carrier.protocol == Protocol::Jmux {
         return Some(1);
     }
-    workers(tunnel, End::Entry, entry).map(u64::from)
+    workers(object, End::Entry, entry).map(u64::from)
 }
 
 fn replicas(gateway: &ValidatedGateway) -> u64 {
@@ -101,32 +99,32 @@ fn replicas_max(gateway: &ValidatedGateway) -> u64 {
 /// The number of sessions that an exit expects. The gateway reads its own memory limit, which its
 /// sessions share. `None` for an entry, which knows the number, and for a rendezvous, which has no
 /// sessions.
-fn sessions(tunnel: &ValidatedTunnel, end: End) -> Option<u32> {
-    let of_entries = tunnel.entry.as_ref().map(|entry| {
-        let of_entry = entry_sessions(tunnel, entry).unwrap_or(WORKERS_UNKNOWN.into());
+fn sessions(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Option<u32> {
+    let of_entries = object.gateway(End::Entry).map(|entry| {
+        let of_entry = entry_sessions(object, entry).unwrap_or(WORKERS_UNKNOWN.into());
         replicas(entry) * of_entry + SPARE_CARRIERS
     });
     // The operator may not know the entries.
     let of_entries = of_entries.unwrap_or(SESSIONS_DEFAULT.into());
-    let of_users = end.ssh(tunnel).map_or(0, |_| SSH_SESSIONS);
+    let of_users = gateway.ssh.as_ref().map_or(0, |_| SSH_SESSIONS);
     let all = u32::try_from(of_entries + of_users).unwrap_or(SESSIONS_MAX);
     (end == End::Exit).then_some(all.min(SESSIONS_MAX))
 }
 
 /// Twice the number of the entries' carriers, because reconnects overlap, but at least
 /// [`CARRIERS_DEFAULT`] and at most [`CARRIERS_MAX`].
-fn carriers(tunnel: &ValidatedTunnel) -> u32 {
-    let sessions = tunnel.entry.as_ref().map_or(1, |entry| {
-        let sessions = entry_sessions(tunnel, entry);
+fn carriers(object: &ValidatedObject) -> u32 {
+    let sessions = object.gateway(End::Entry).map_or(1, |entry| {
+        let sessions = entry_sessions(object, entry);
         replicas_max(entry) * sessions.unwrap_or(WORKERS_MAX.into())
     });
-    u32::try_from(2 * sessions * u64::from(tunnel.pool.max))
+    u32::try_from(2 * sessions * u64::from(object.carrier.pool.max()))
         .unwrap_or(u32::MAX)
         .clamp(CARRIERS_DEFAULT, CARRIERS_MAX)
 }
 
 /// A limit of the gateway's container, read by `read`.
 fn limit<T>(gateway: &ValidatedGateway, name: &str, read: fn(&Quantity) -> Option<T>) -> Option<T> {
-    let resources = gateway.template.resources.as_ref()?;
+    let resources = resources_of(&gateway.template, ContainerName::Gateway)?;
     resources.limits.get(name).and_then(read)
 }

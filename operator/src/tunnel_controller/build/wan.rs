@@ -5,15 +5,15 @@
 //! plain init container. The NFQUEUE delay line is a process, so with NFQUEUE the container is a
 //! native sidecar, which starts before the gateway and ends after the gateway.
 
-use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, ExecAction, Probe, SeccompProfile,
-    SecurityContext, Volume, VolumeMount,
-};
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, ExecAction, Probe, Volume};
 use muxtunnel_crds::{Backend, Scope};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
-use crate::settings::Settings;
-use crate::tunnel_controller::validate::ValidatedWan;
+use super::End;
+use crate::pods;
+use crate::tunnel_controller::validate::{ValidatedObject, ValidatedWan};
 
 /// Name of the container.
 pub(super) const CONTAINER: &str = "wan";
@@ -25,49 +25,58 @@ const RUN_VOLUME: &str = "wan-run";
 /// kubelet probes once per second.
 const STARTUP_SECONDS: i32 = 60;
 
-pub(super) fn container(wan: &ValidatedWan, settings: &Settings) -> Container {
+/// The container of the gateways of `end`, which emulates `wan`.
+pub(super) fn container(wan: &ValidatedWan, object: &ValidatedObject, end: End) -> Container {
+    let class = &object.class;
     let sidecar = wan.backend != Backend::Netem;
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(settings.netem_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        image: Some(class.images.wan.clone()),
+        image_pull_policy: Some(class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
-        args: Some(args(wan)),
+        args: Some(args(wan, &carrier_ports(object, end))),
         restart_policy: sidecar.then(|| "Always".to_owned()),
         startup_probe: sidecar.then(startup_probe),
-        security_context: Some(SecurityContext {
-            run_as_user: Some(0),
-            run_as_group: Some(0),
-            run_as_non_root: Some(false),
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                add: Some(vec!["NET_ADMIN".to_owned()]),
-            }),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..SecurityContext::default()
-        }),
-        volume_mounts: Some(vec![VolumeMount {
-            name: RUN_VOLUME.to_owned(),
-            mount_path: "/run".to_owned(),
-            ..VolumeMount::default()
-        }]),
+        security_context: Some(pods::privileged(&["NET_ADMIN"])),
+        volume_mounts: Some(vec![pods::mount(RUN_VOLUME, "/run")]),
         ..Container::default()
     }
 }
 
-fn args(wan: &ValidatedWan) -> Vec<String> {
+/// The ports of the carriers, as the pods of `end` see them: their own port, and the ports that they
+/// dial. A port of a Service, which the node translates, is the port of the Service in the pod.
+fn carrier_ports(object: &ValidatedObject, end: End) -> BTreeSet<u16> {
+    let dialled = object.connect.iter().flat_map(|connect| {
+        let addresses = connect.address.iter().chain(&connect.fallback);
+        let rendezvous = connect.rendezvous.iter();
+        let rendezvous = rendezvous.filter_map(|place| port_of(&place.address));
+        addresses.map(|address| address.port).chain(rendezvous)
+    });
+    let meetings = object.meetings.iter();
+    let meetings = meetings.filter_map(|place| port_of(&place.address));
+    match end {
+        End::Entry => dialled.collect(),
+        End::Exit => meetings.chain([CARRIER_PORT]).collect(),
+        End::Rendezvous => [CARRIER_PORT].into(),
+    }
+}
+
+/// The port of `host:port`.
+fn port_of(address: &str) -> Option<u16> {
+    address.rsplit_once(':')?.1.parse().ok()
+}
+
+fn args(wan: &ValidatedWan, carrier_ports: &BTreeSet<u16>) -> Vec<String> {
     let backend = match wan.backend {
         Backend::Auto => "auto",
         Backend::Netem => "netem",
         Backend::Nfqueue => "nfqueue",
     };
     let scope = match wan.scope {
-        Scope::Carrier => vec!["--port".to_owned(), CARRIER_PORT.to_string()],
+        Scope::Carrier => carrier_ports
+            .iter()
+            .flat_map(|port| ["--port".to_owned(), port.to_string()])
+            .collect(),
         // The kubelet's probes use the admin port, which is not delayed.
         Scope::All => vec![
             "--all".to_owned(),
@@ -80,14 +89,21 @@ fn args(wan: &ValidatedWan) -> Vec<String> {
     let optional = |flag: &str, value: Option<String>| {
         value.map_or_else(Vec::new, |value| vec![flag.to_owned(), value])
     };
+    let milliseconds = |count: u32| format!("{count}ms");
+    let jitter = Some(wan.jitter_milliseconds).filter(|jitter| *jitter > 0);
     head.into_iter()
-        .chain([wan.one_way_delay.to_string()])
-        .chain(optional("--jitter", wan.jitter.map(|j| j.to_string())))
-        .chain(optional("--loss", wan.loss.clone()))
-        .chain(optional("--rate", wan.rate.clone()))
+        .chain([milliseconds(wan.delay_milliseconds)])
+        .chain(optional("--jitter", jitter.map(milliseconds)))
+        .chain(optional("--loss", loss(wan.loss_ppm)))
+        .chain(optional("--rate", wan.rate.map(|rate| rate.to_string())))
         .chain(scope)
         .chain(tail)
         .collect()
+}
+
+/// muxwan's notation of a share: percent with four decimal places.
+fn loss(ppm: u32) -> Option<String> {
+    (ppm > 0).then(|| format!("{}.{:04}%", ppm / 10_000, ppm % 10_000))
 }
 
 fn startup_probe() -> Probe {
@@ -107,9 +123,5 @@ fn startup_probe() -> Probe {
 }
 
 pub(super) fn volume() -> Volume {
-    Volume {
-        name: RUN_VOLUME.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource::default()),
-        ..Volume::default()
-    }
+    pods::empty_volume(RUN_VOLUME)
 }

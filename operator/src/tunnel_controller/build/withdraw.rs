@@ -1,7 +1,7 @@
 //! The configurations of running gateways while the spec cannot be applied: targets without
-//! permission are removed, and peers that were removed. Pure.
+//! permission are removed, and peers and members that were removed, with what they no longer name. Pure.
 //!
-//! A revoked permission takes effect at once in every state of the tunnel. The tunnel's owner
+//! A revoked permission takes effect at once in every state of the object. The object's owner
 //! controls this state (a pause, an invalid spec, a Secret of another owner), so an exception for a
 //! state would let the owner keep a revoked permission. Input: the existing ConfigMaps. Output: the
 //! same ConfigMaps with fewer targets.
@@ -14,11 +14,11 @@ use kube::api::ObjectMeta;
 use serde_yaml::Value;
 
 use super::config_map::BYTES_MAX;
-use super::reduce;
+use super::reduce::{self, Asked};
 use crate::grants::NotKnown;
 use crate::tunnel_controller::config_file::whole_key;
 use crate::tunnel_controller::dereference::{Live, LiveConfig};
-use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::references::{foreign, services_of_document};
 use crate::tunnel_controller::validate::{JudgedPeer, ValidatedState};
 
@@ -31,7 +31,7 @@ pub struct Kept {
     pub config_map: ConfigMap,
 }
 
-/// The ConfigMaps of a tunnel in `namespace` without targets that are no longer permitted. The list
+/// The ConfigMaps of an object without targets that are no longer permitted. The list
 /// is empty if no target has to be removed.
 ///
 /// # Errors
@@ -39,9 +39,18 @@ pub struct Kept {
 pub(super) fn withdrawn(state: &ValidatedState) -> Result<Vec<Kept>, NotKnown> {
     let (live, namespace) = (&state.live, &*state.holder.namespace);
     let peers = peers(state);
+    let members = state.members.as_deref();
     let (mut kept, mut is_less) = (Vec::new(), false);
     for config in live.config_maps.values() {
-        let less = lessened(live, config, (namespace, &peers))?;
+        let less = lessened(live, config, namespace, |document| {
+            if let Some(peers) = &peers {
+                reduce::withdraw_peers(document, peers);
+                reduce::withdraw_of_peers(document, &asked(&state.peers, config));
+            }
+            if let Some(members) = members {
+                reduce::withdraw_members(document, members);
+            }
+        })?;
         is_less |= less.is_some();
         kept.push(Kept {
             version: config.config_map.resource_version(),
@@ -52,19 +61,34 @@ pub(super) fn withdrawn(state: &ValidatedState) -> Result<Vec<Kept>, NotKnown> {
     Ok(kept)
 }
 
-/// The accepted peers, as a document lists them.
-fn peers(state: &ValidatedState) -> Vec<Value> {
-    let accepted = state.peers.iter().filter_map(JudgedPeer::accepted);
-    accepted
-        .filter_map(|peer| serde_yaml::to_value(peer).ok())
-        .collect()
+/// The peers of a MuxExit, as a document lists them.
+fn peers(state: &ValidatedState) -> Option<Vec<Value>> {
+    let known = state.peers.iter().filter_map(JudgedPeer::of_any_mode);
+    let known = known.filter_map(|peer| serde_yaml::to_value(peer).ok());
+    (state.holder.kind == Kind::Exit).then(|| known.collect())
 }
 
-/// The ConfigMap without unpermitted targets and peers. `None` if there are none.
+/// What the peers name, by name.
+fn asked<'a>(peers: &'a [JudgedPeer], live: &LiveConfig) -> BTreeMap<&'a str, Asked> {
+    let served = peers.iter().filter_map(|peer| {
+        let name = peer.of_any_mode()?.name.as_deref()?;
+        let ports = peer.reverse_ports.iter();
+        let ports = ports.filter_map(|port| live.reverse_ports.get(port).copied());
+        let asked = Asked {
+            ports: ports.collect(),
+            networks: peer.networks.clone(),
+        };
+        Some((name, asked))
+    });
+    served.collect()
+}
+
+/// The ConfigMap without unpermitted targets, and after `withdraw`. `None` if nothing is removed.
 fn lessened(
     live: &Live,
     own: &LiveConfig,
-    (namespace, peers): (&str, &[Value]),
+    namespace: &str,
+    withdraw: impl Fn(&mut Value),
 ) -> Result<Option<ConfigMap>, NotKnown> {
     let mut less = BTreeMap::new();
     for (key, document) in &own.documents {
@@ -75,9 +99,7 @@ fn lessened(
                 !foreign(host, namespace).is_disjoint(refused)
             });
         }
-        if own.end == End::Exit {
-            reduce::withdraw_peers(&mut rest, peers);
-        }
+        withdraw(&mut rest);
         if rest != *document {
             less.extend(serde_yaml::to_string(&rest).map(|text| (key.clone(), text)));
         }

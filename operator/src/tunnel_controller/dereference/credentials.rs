@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
-use muxtunnel_crds::{KeySource, KeyStatus, MuxPeer, MuxTunnel, MuxTunnelSpec, SecurityMode, Side};
+use muxtunnel_crds::{KeySource, MuxPeer, SecurityMode};
 
 use super::{Dereferenced, Live};
 use crate::apply::is_owned;
@@ -17,8 +17,9 @@ use crate::tunnel_controller::cert_manager;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::error::{DereferenceError, Error};
 use crate::tunnel_controller::holder::Holder;
-use crate::tunnel_controller::issuer::{ISSUED_SUFFIX, Issuer};
+use crate::tunnel_controller::issuer::{issued_secret, issuer};
 use crate::tunnel_controller::keyring::OwnKey;
+use crate::tunnel_controller::object::{Kind, Object};
 use crate::tunnel_controller::pods::{end_of, waiting_since};
 use crate::tunnel_controller::problem::Problem;
 
@@ -27,7 +28,7 @@ use crate::tunnel_controller::problem::Problem;
 pub struct Credentials {
     /// The Secret with the keys of both ends, if both belong to the object.
     pub pair: Option<String>,
-    /// The key pairs of the only end of the object, in ascending order of their generations.
+    /// The key pairs of the only end of the object, the newest last.
     pub own: Vec<OwnKey>,
     /// The MuxPeers that name this exit.
     pub peers: Vec<Arc<MuxPeer>>,
@@ -37,6 +38,9 @@ pub struct Credentials {
 
 /// The MuxPeers that name this object as their exit.
 pub(super) fn peers(access: &Access, holder: &Holder) -> Result<Vec<Arc<MuxPeer>>, NotKnown> {
+    if holder.kind != Kind::Exit {
+        return Ok(Vec::new());
+    }
     let exit = Group::Exit(holder.namespace.clone(), holder.name.clone());
     access.caches.peers.group(&exit)
 }
@@ -44,57 +48,48 @@ pub(super) fn peers(access: &Access, holder: &Holder) -> Result<Vec<Arc<MuxPeer>
 /// Reads the other parts of `named.credentials`. `now`: seconds since 1970.
 pub(super) async fn read(
     access: &Access,
-    (tunnel, spec): (&MuxTunnel, &MuxTunnelSpec),
+    object: &Object,
     holder: &Holder,
     named: &mut Dereferenced,
     now: i64,
 ) -> Result<(), Error> {
     let (live, found) = (&named.live, &mut named.credentials);
-    if mode(spec) == Some(SecurityMode::PublicKeys) {
+    let has_keys = match object.mode() {
+        Some(mode) => mode == SecurityMode::PublicKeys,
+        // A rendezvous has keys, whatever the mode of the carriers that it joins.
+        None => true,
+    };
+    if has_keys {
         let keyring = &access.memory.keyring;
-        let generations = KeySource::generations(spec.key.as_ref());
+        let generations = KeySource::generations(object.key());
         let waits = |end: End| waits(live, end, now);
-        match spec.side {
-            Side::Rendezvous => {}
-            Side::Both => {
-                let newest = generations.last().copied().unwrap_or(1);
-                let waits = waits(End::Entry) || waits(End::Exit);
-                let seen = (mounted_pair(access, holder)?, waits);
-                let pair = keyring.pair(holder, newest, seen, now).await;
-                found.pair = Some(pair.map_err(DereferenceError::from)?);
-            }
-            Side::Entry | Side::Exit => {
-                let end = match spec.side {
-                    Side::Exit => End::Exit,
-                    _ => End::Entry,
-                };
-                let status = tunnel.status.as_ref();
-                let known: &[KeyStatus] = status.map_or(&[], |status| &status.keys);
-                let own = keyring
-                    .own(holder, end, (&generations, known), (waits(end), now))
-                    .await;
-                found.own = own.map_err(DereferenceError::from)?;
-            }
+        if object.has_both_ends() {
+            let newest = generations.last().copied().unwrap_or(1);
+            let waits = waits(End::Entry) || waits(End::Exit);
+            let seen = (mounted_pair(access, holder)?, waits);
+            let pair = keyring.pair(holder, newest, seen, now).await;
+            found.pair = Some(pair.map_err(DereferenceError::from)?);
+        } else if let Some(end) = object.ends().next() {
+            let (known, at) = (object.keys(), (waits(end), now));
+            found.own = match KeySource::secrets(object.key()) {
+                [] => {
+                    let own = keyring.own(holder, end, (&generations, known), at).await;
+                    own.map_err(DereferenceError::from)?
+                }
+                secrets => keyring.provided(holder, end, (secrets, known), at).await,
+            };
         }
     }
-    for end in asked_of_cert_manager(spec, live, holder) {
-        let name = end.child_of(&holder.name);
-        let certificate = access.reader.get(&holder.namespace, &name).await;
-        let certificate = match certificate {
+    for end in asked_of_cert_manager(object, live, holder) {
+        let name = holder.child(end);
+        let certificate = access.reader.get(&holder.namespace, &name);
+        let certificate = match certificate.await {
             Ok(certificate) => Ok(certificate),
             Err(error) => Err(cert_manager::missing(error).map_err(DereferenceError::Certificate)?),
         };
         found.of_cert_manager.insert(end, certificate);
     }
     Ok(())
-}
-
-/// The security mode of carriers. `None` on side Rendezvous, whose carriers belong to others.
-pub(in crate::tunnel_controller) fn mode(spec: &MuxTunnelSpec) -> Option<SecurityMode> {
-    let carrier = spec.carrier.as_ref();
-    let security = carrier.and_then(|carrier| carrier.security.as_ref());
-    let mode = security.and_then(|security| security.mode);
-    (spec.side != Side::Rendezvous).then(|| mode.unwrap_or_default())
 }
 
 /// Whether a pod of `end` has waited for some time, perhaps for its Secret.
@@ -113,7 +108,7 @@ fn mounted_pair(access: &Access, holder: &Holder) -> Result<Option<String>, Dere
     let prefix = format!("{}-pair-", holder.name);
     let components = [End::Exit, End::Entry].map(End::component);
     let deployments = &access.caches.deployments;
-    let deployments = deployments.children(&holder.namespace, &holder.name, &components)?;
+    let deployments = deployments.children(&holder.namespace, holder.labelled(), &components)?;
     let own = deployments.iter().filter(|deployment| {
         deployment.owner_references().is_empty() || is_owned(deployment.as_ref(), &holder.owner)
     });
@@ -135,18 +130,13 @@ fn secrets(deployment: &Deployment) -> impl Iterator<Item = &str> {
 }
 
 /// The ends whose Certificates are or were requested.
-fn asked_of_cert_manager(spec: &MuxTunnelSpec, live: &Live, holder: &Holder) -> Vec<End> {
-    let ends = [End::Exit, End::Entry].into_iter();
-    let is_asked = matches!(Issuer::of(spec), Issuer::CertManager(_));
+fn asked_of_cert_manager(object: &Object, live: &Live, holder: &Holder) -> Vec<End> {
     let was_issued = |end: End| {
-        let secret = format!("{}{ISSUED_SUFFIX}", end.child_of(&holder.name));
+        let secret = issued_secret(holder, end);
         let deployment = live.deployments.get(&end);
         deployment.is_some_and(|deployment| secrets(deployment).any(|mounted| mounted == secret))
     };
-    let has = |end: End| match end {
-        End::Exit => spec.side.has_exit(),
-        End::Entry | End::Rendezvous => spec.side.has_entry(),
-    };
-    ends.filter(|end| is_asked && has(*end) || was_issued(*end))
+    let ends = holder.kind.ends().iter().copied();
+    ends.filter(|end| issuer(object, *end).is_some() || was_issued(*end))
         .collect()
 }

@@ -27,7 +27,7 @@ use crate::tunnel_controller::sandbox;
 pub const RESOURCES_HASH: &str = "muxtunnel.dev/resources-hash";
 /// Annotation of a refused Job. The annotation's value is the reason and a sentence.
 pub const REFUSED: &str = "muxtunnel.dev/refused";
-/// Maximum number of Jobs of a tunnel that are read: one per placement of its ends, and the same
+/// Maximum number of Jobs of an object that are read: one per placement of its ends, and the same
 /// number again for an earlier spec.
 const JOBS_MAX: usize = 8;
 /// Maximum number of pods of these Jobs that are read.
@@ -84,26 +84,26 @@ pub enum ProbeOutcome {
     },
 }
 
-/// The tunnel's Jobs, and the pods of Jobs without a result.
+/// The object's Jobs, and the pods of Jobs without a result.
 pub(super) struct Jobs {
     namespace: String,
     jobs: Vec<Arc<Job>>,
     pods: Vec<Arc<Pod>>,
 }
 
-/// Reads the tunnel's Jobs.
+/// Reads the object's Jobs.
 ///
 /// # Errors
 /// [`NotKnown`].
 pub(super) fn jobs(caches: &Caches, holder: &Holder) -> Result<Jobs, NotKnown> {
-    let (namespace, name) = (&*holder.namespace, &*holder.name);
-    let mut jobs = caches.jobs.children(namespace, name, &[PROBE])?;
+    let (namespace, owner) = (&*holder.namespace, holder.labelled());
+    let mut jobs = caches.jobs.children(namespace, owner, &[PROBE])?;
     jobs.retain(|job| {
         is_owned(job.as_ref(), &holder.owner) && job.metadata.deletion_timestamp.is_none()
     });
     jobs.truncate(JOBS_MAX);
     let mut pods = if jobs.iter().any(|job| is_open(job)) {
-        caches.pods.children(namespace, name, &[PROBE])?
+        caches.pods.children(namespace, owner, &[PROBE])?
     } else {
         Vec::new()
     };

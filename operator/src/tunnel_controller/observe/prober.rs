@@ -12,8 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
-use kube::runtime::reflector::ObjectRef;
-use muxtunnel_crds::MuxTunnel;
 use muxtunnel_gateway_config::status::Status;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -21,6 +19,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Gateways;
 use crate::clock::Clock;
+use crate::tunnel_controller::holder::Holder;
+use crate::watches::Trigger;
 
 /// How long a reconciliation waits for the answers. A healthy gateway answers within milliseconds.
 const ANSWERS_WAIT_MAX: Duration = Duration::from_millis(500);
@@ -36,8 +36,8 @@ const ANSWERS_AGE_MAX: Duration = Duration::from_secs(10);
 /// The status of each gateway of a tunnel, or why it is missing, by address.
 pub(super) type Answers = BTreeMap<String, Result<Status, String>>;
 
-/// Namespace and name.
-type Key = (String, String);
+/// Kind, namespace and name.
+type Key = (String, String, String);
 
 /// The round of one tunnel.
 enum Round {
@@ -81,30 +81,31 @@ impl<G: Gateways> Prober<G> {
 
     /// The tunnels whose answers arrived after the end of their reconciliation. Only the stream of
     /// the first call has items.
-    pub fn wakes(&self) -> BoxStream<'static, ObjectRef<MuxTunnel>> {
+    pub fn wakes(&self) -> BoxStream<'static, Trigger> {
         let mut wakes = self.wakes.lock();
         let Some(wakes) = wakes.take() else {
             return stream::pending().boxed();
         };
         let references = stream::unfold(wakes, |mut wakes| async move {
-            let (namespace, name) = wakes.recv().await?;
-            Some((ObjectRef::new(&name).within(&namespace), wakes))
+            let (kind, namespace, name) = wakes.recv().await?;
+            let woken = Trigger {
+                kind,
+                namespace,
+                name,
+            };
+            Some((woken, wakes))
         });
         references.boxed()
     }
 
-    /// Returns the answers of the gateways at `asked`, which belong to the tunnel `name`, or `None`
-    /// while an answer is missing.
-    pub async fn answers(
-        &self,
-        namespace: &str,
-        name: &str,
-        asked: Vec<String>,
-    ) -> Option<Answers> {
+    /// Returns the answers of the gateways at `asked`, which belong to the object `holder`, or
+    /// `None` while an answer is missing.
+    pub async fn answers(&self, holder: &Holder, asked: Vec<String>) -> Option<Answers> {
         if asked.is_empty() {
             return Some(Answers::default());
         }
-        let key = (namespace.to_owned(), name.to_owned());
+        let kind = holder.kind.name().to_owned();
+        let key = (kind, holder.namespace.clone(), holder.name.clone());
         let mut over = match self.taken(&key) {
             Ok(answers) => return Some(answers),
             Err(Some(running)) => running,

@@ -1,57 +1,26 @@
 //! Reads problems from pods as the kubelet reports them, and the status from a gateway's answer.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::testing::tunnel::{EXIT, OPEN, class, object_json};
+use crate::tunnel_controller::dereference::Dereferenced;
+use crate::tunnel_controller::object::Object;
 use crate::tunnel_controller::pods::{WAITING_SECONDS_MIN, waiting_since};
+use crate::tunnel_controller::validate::validate;
 
-fn tunnel() -> ValidatedTunnel {
-    ValidatedTunnel {
-        name: "office".to_owned(),
-        namespace: "site".to_owned(),
-        owner: OwnerReference::default(),
-        entry: None,
-        exit: None,
-        rendezvous: None,
-        listen_ports: Vec::new(),
-        policy: muxtunnel_gateway_config::Policy::default(),
-        forwards: Vec::new(),
-        unresolved: Vec::new(),
-        unready: Vec::new(),
-        forbidden: Vec::new(),
-        denied: Vec::new(),
-        benchmark: None,
-        connect: String::new(),
-        connect_fallback: None,
-        leaf: None,
-        advertised: None,
-        peers: Vec::new(),
-        certificates: crate::tunnel_controller::validate::ValidatedCertificates::None,
-        web_socket: None,
-        transport: muxtunnel_crds::Transport::Tcp,
-        protocol: muxtunnel_crds::Protocol::Jmux,
-        congestion_control: muxtunnel_crds::CongestionControl::Auto,
-        liveness_seconds: 20,
-        pool: muxtunnel_gateway_config::Pool::ONE,
-        resume: true,
-        timeouts: muxtunnel_gateway_config::Timeouts::default(),
-        tuning: BTreeMap::new(),
-        network: None,
-        wan: None,
-        wan_disabled: false,
-        is_probed: false,
-        probes: Vec::new(),
-        rollouts: BTreeMap::new(),
-    }
+fn exit() -> ValidatedObject {
+    let object = serde_json::from_value(object_json(&format!("{EXIT}{OPEN}"))).unwrap();
+    let object = Object::Exit(Arc::new(object));
+    *validate(&object, &Dereferenced::default(), class()).unwrap()
 }
 
 fn seen(status: Value) -> Option<SeenPod> {
@@ -62,11 +31,11 @@ fn seen_with(mut spec: Value, status: Value) -> Option<SeenPod> {
     spec["securityContext"] =
         json!({"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]});
     let pod = json!({
-        "metadata": {"name": "p", "labels": crate::labels::child("office", "exit")},
+        "metadata": {"name": "p", "labels": crate::labels::child("MuxExit", "office", "exit")},
         "spec": spec,
         "status": status,
     });
-    facts(&serde_json::from_value(pod).unwrap(), &tunnel())
+    facts(&serde_json::from_value(pod).unwrap(), &exit())
 }
 
 fn wan_of(container: Value) -> Wan {
@@ -100,24 +69,24 @@ fn a_forbidden_sysctl_is_a_problem_of_its_own() {
 #[test]
 fn a_failed_pod_of_an_earlier_spec_is_passed_over() {
     let pod = json!({
-        "metadata": {"name": "p", "labels": crate::labels::child("office", "exit")},
+        "metadata": {"name": "p", "labels": crate::labels::child("MuxExit", "office", "exit")},
         "spec": {"containers": [], "securityContext": {"sysctls": [
             {"name": "net.ipv4.tcp_mtu_probing", "value": "1"},
         ]}},
         "status": {"phase": "Failed", "reason": "SysctlForbidden"},
     });
-    assert!(facts(&serde_json::from_value(pod).unwrap(), &tunnel()).is_none());
+    assert!(facts(&serde_json::from_value(pod).unwrap(), &exit()).is_none());
 }
 
 #[test]
 fn a_pod_that_is_being_deleted_is_passed_over() {
     let pod = json!({
         "metadata": {
-            "name": "p", "labels": crate::labels::child("office", "exit"),
+            "name": "p", "labels": crate::labels::child("MuxExit", "office", "exit"),
             "deletionTimestamp": "2030-01-01T00:00:00Z",
         },
     });
-    assert!(facts(&serde_json::from_value(pod).unwrap(), &tunnel()).is_none());
+    assert!(facts(&serde_json::from_value(pod).unwrap(), &exit()).is_none());
 }
 
 #[test]

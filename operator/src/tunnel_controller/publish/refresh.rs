@@ -21,10 +21,11 @@ use crate::labels::REFRESH;
 use crate::tunnel_controller::build::config_map::expected_hash;
 use crate::tunnel_controller::config_file::mounted_key;
 use crate::tunnel_controller::dereference::Live;
+use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::observe::{Observed, PODS_MAX};
 use crate::tunnel_controller::pods::end_of;
 
-/// Maximum number of concurrent patches of a tunnel's pods.
+/// Maximum number of concurrent patches of an object's pods.
 const CONCURRENCY: usize = 8;
 /// Time limit of all patches of a reconciliation.
 const TIME_MAX: Duration = Duration::from_secs(2);
@@ -36,7 +37,7 @@ const REPEATS_MAX: u32 = 8;
 /// hindrance, gateways are not `observed`. `now`: seconds since 1970.
 pub(super) async fn refresh(
     client: &Client,
-    (name, live): (&str, &Live),
+    (holder, live): (&Holder, &Live),
     observed: Option<&Observed>,
     now: i64,
 ) {
@@ -54,7 +55,7 @@ pub(super) async fn refresh(
     }
     let running = live.pods.iter().flatten().filter(|pod| is_running(pod));
     let behind = running.take(PODS_MAX).filter_map(|pod| {
-        let config_map = config_maps.get(&end_of(pod)?.child_of(name))?;
+        let config_map = config_maps.get(&holder.child(end_of(pod)?))?;
         let key = mounted_key(pod.spec.as_ref()?, &config_map.name_any())?;
         let hash = expected_hash(config_map, key)?;
         let status = match observed {

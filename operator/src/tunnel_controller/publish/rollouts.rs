@@ -6,19 +6,19 @@ use crate::tunnel_controller::build::probe;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, SeenPod};
 use crate::tunnel_controller::rollouts::{RefusedPod, Rollout, Rollouts, Shown};
-use crate::tunnel_controller::validate::ValidatedTunnel;
+use crate::tunnel_controller::validate::ValidatedObject;
 
 /// Records the refused pods in `seen`.
-pub(super) fn learn(rollouts: &Rollouts, tunnel: &ValidatedTunnel, seen: &Seen, now: i64) {
+pub(super) fn learn(rollouts: &Rollouts, object: &ValidatedObject, seen: &Seen, now: i64) {
     // Until all Jobs that test sysctls have passed, Deployments stay unchanged, so no pod has the
     // new sysctls.
-    if probe::verdict(tunnel) != probe::Verdict::Passed {
+    if probe::verdict(object) != probe::Verdict::Passed {
         return;
     }
     // A node that runs a pod accepts the sysctls, even if the gateway is not ready.
     let runs = |pod: &SeenPod| pod.started && pod.has_sysctls;
-    let is_node_at_fault = seen.pods.iter().any(runs) || tunnel.is_probed;
-    for (end, rollout) in &tunnel.rollouts {
+    let is_node_at_fault = seen.pods.iter().any(runs) || object.pods.is_probed;
+    for (end, rollout) in &object.pods.rollouts {
         if rollout.held.is_some() {
             continue;
         }
@@ -35,7 +35,7 @@ pub(super) fn learn(rollouts: &Rollouts, tunnel: &ValidatedTunnel, seen: &Seen, 
             runs: own.any(runs),
             is_node_at_fault,
         };
-        rollouts.learn((&tunnel.owner.uid, *end), rollout, &shown, now);
+        rollouts.learn((&object.holder.owner.uid, *end), rollout, &shown, now);
     }
 }
 

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::reconcile::{Bench, TUNNEL};
+use super::bench::{Bench, TUNNEL};
 use super::*;
 
 /// All children of the specs below have one of these kinds.
@@ -33,7 +33,7 @@ fn orphan(bench: &mut Bench, spec: &str) {
         bench.api.put(&path, object);
     }
     bench.api.remove(TUNNEL);
-    let mut tunnel = tunnel_json(spec);
+    let mut tunnel = object_json(spec);
     tunnel["metadata"]["uid"] = json!("uid-again");
     tunnel["metadata"]["creationTimestamp"] = json!("2030-01-01T12:00:00Z");
     bench.api.put(TUNNEL, tunnel);
@@ -43,7 +43,7 @@ fn orphan(bench: &mut Bench, spec: &str) {
 #[tokio::test]
 async fn what_the_operator_wrote_and_nobody_owns_is_adopted() {
     let scaled = "entry: {autoscaling: {minReplicas: 2, maxReplicas: 8}, \
-                  template: {resources: {requests: {cpu: '0.5'}}}}\nexit: {replicas: 3}\n";
+                  template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: '0.5'}}}]}}}\nexit: {replicas: 3}\n";
     for spec in [SMALLEST.to_owned(), format!("{MANAGED}{scaled}")] {
         let mut bench = Bench::new(&spec);
         bench.run().await;
@@ -126,9 +126,12 @@ async fn a_job_that_nobody_owns_is_adopted_with_its_result() {
 #[tokio::test]
 async fn what_is_of_others_or_was_written_by_others_is_not_adopted() {
     type Change = fn(&mut Value);
-    let changes: [(&str, Change); 5] = [
+    let changes: [(&str, Change); 6] = [
         ("another tunnel's", |metadata| {
-            metadata["labels"]["app.kubernetes.io/instance"] = json!("other");
+            metadata["labels"]["muxtunnel.dev/name"] = json!("other");
+        }),
+        ("another kind's", |metadata| {
+            metadata["labels"]["muxtunnel.dev/kind"] = json!("MuxExit");
         }),
         ("of the other end", |metadata| {
             metadata["labels"]["app.kubernetes.io/component"] = json!("exit");
@@ -154,7 +157,7 @@ async fn what_is_of_others_or_was_written_by_others_is_not_adopted() {
             let before = bench.api.get(path).unwrap();
             bench.reconcile().await.unwrap();
             assert_eq!(bench.api.get(path).unwrap(), before, "{case}");
-            assert_eq!(bench.condition("Ready")["reason"], "OwnedByOther", "{case}");
+            assert_eq!(bench.condition("Ready")["reason"], "NameTaken", "{case}");
         }
         // The same object, which another field manager wrote.
         let mut bench = Bench::new(SMALLEST);
@@ -166,7 +169,7 @@ async fn what_is_of_others_or_was_written_by_others_is_not_adopted() {
         let before = bench.api.get(path).unwrap();
         bench.reconcile().await.unwrap();
         assert_eq!(bench.api.get(path).unwrap(), before);
-        assert_eq!(bench.condition("Ready")["reason"], "OwnedByOther");
+        assert_eq!(bench.condition("Ready")["reason"], "NameTaken");
     }
 }
 
@@ -174,11 +177,11 @@ async fn what_is_of_others_or_was_written_by_others_is_not_adopted() {
 async fn all_objects_in_the_way_are_named_at_once() {
     let bench = Bench::new(MANAGED);
     let in_the_way = [
-        ("ServiceAccount", "serviceaccounts/office-exit"),
+        ("ServiceAccount", "serviceaccounts/office-tunnel-exit"),
         ("ConfigMap", "configmaps/office-entry"),
-        ("Service", "services/office-exit"),
+        ("Service", "services/office-tunnel-exit"),
         ("Deployment", "deployments/office-entry"),
-        ("Deployment", "deployments/office-exit"),
+        ("Deployment", "deployments/office-tunnel-exit"),
     ];
     for (kind, path) in in_the_way {
         let (version, spec) = match kind {
@@ -196,7 +199,7 @@ async fn all_objects_in_the_way_are_named_at_once() {
     let ready = message("Ready");
     for (kind, path) in in_the_way {
         let name = path.split_once('/').unwrap().1;
-        let text = format!("{kind} {name} exists and belongs to no MuxTunnel or MuxBenchmark");
+        let text = format!("{kind} {name} exists and belongs to no");
         assert!(ready.contains(&text), "{text}: {ready}");
     }
 }

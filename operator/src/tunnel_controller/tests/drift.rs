@@ -2,11 +2,10 @@
 
 use serde_json::json;
 
-use super::reconcile::Bench;
+use super::bench::Bench;
 use super::*;
-use crate::tunnel_controller::PAUSED;
 
-const EXIT: &str = "deployments/office-exit";
+const EXIT: &str = "deployments/office-tunnel-exit";
 
 #[tokio::test]
 async fn a_hand_edited_deployment_comes_back_whole() {
@@ -27,7 +26,7 @@ async fn a_hand_edited_deployment_comes_back_whole() {
 async fn a_paused_tunnel_can_be_deleted() {
     let bench = Bench::new(SMALLEST);
     bench.reconcile().await.unwrap();
-    bench.annotate(PAUSED, "true");
+    bench.pause(true);
     bench.reconcile().await.unwrap();
     bench.api.remove("muxtunnels/office");
     let left: Vec<_> = bench.api.snapshot().into_keys().collect();
@@ -67,11 +66,10 @@ async fn a_deployment_whose_selector_has_to_change_is_made_anew() {
 
 #[tokio::test]
 async fn a_service_is_made_anew_inside_the_cluster_and_never_where_it_is_reached_from_outside() {
-    const NATIVE: &str = "carrier: {protocol: Native, security: {mode: None}}";
-    let spec = SMALLEST.replace("carrier: {protocol: Jmux, security: {mode: None}}", NATIVE);
+    let spec = SMALLEST.replace("JMUX", "Native");
     let bench = Bench::new(&spec);
     bench.reconcile().await.unwrap();
-    let path = "services/office-exit-headless";
+    let path = "services/office-tunnel-exit-headless";
     let mut service = bench.api.get(path).unwrap();
     assert_eq!(service["spec"]["clusterIP"], "None");
     service["spec"]["clusterIP"] = json!("10.96.7.7");
@@ -90,11 +88,14 @@ async fn a_service_is_made_anew_inside_the_cluster_and_never_where_it_is_reached
     assert_eq!(ready["reason"], "ImmutableField");
     let message = ready["message"].as_str().unwrap();
     assert!(
-        message.starts_with("MT0340 Service office-exit-headless cannot be changed in place"),
+        message
+            .starts_with("MT0340 Service office-tunnel-exit-headless cannot be changed in place"),
         "{message}"
     );
     assert!(
-        message.contains("delete Service office-exit-headless when an interruption is acceptable"),
+        message.contains(
+            "delete Service office-tunnel-exit-headless when an interruption is acceptable"
+        ),
         "{message}"
     );
     // A user deletes the Service.
@@ -123,7 +124,7 @@ async fn a_refusal_in_the_words_of_an_immutable_field_deletes_nothing() {
     for resource in ["deployments", "services"] {
         let bench = Bench::new(SMALLEST);
         bench.run().await;
-        let path = format!("{resource}/office-exit");
+        let path = format!("{resource}/office-tunnel-exit");
         let uid = bench.api.get(&path).unwrap()["metadata"]["uid"].clone();
         refuse_changes(&bench, resource);
         let mut object = bench.api.get(&path).unwrap();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::reconcile::{Bench, TUNNEL};
+use super::bench::{Bench, TUNNEL};
 
 /// The annotation with the hash of a built object.
 const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
@@ -77,14 +77,14 @@ fn without_chance(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Valu
 fn whole() -> String {
     format!(
         "{MANAGED}{}",
-        "entry: {autoscaling: {minReplicas: 2, maxReplicas: 8}, template: {resources: {requests: {cpu: 1}}}}\n\
+        "entry: {autoscaling: {minReplicas: 2, maxReplicas: 8}, template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 1}}}]}}}\n\
          exit: {replicas: 3}\n\
          tuning: {allowUnsafe: true, sysctls: [{name: net.a, value: '1'}]}\n"
     )
 }
 
 fn native() -> String {
-    SMALLEST.replace("protocol: Jmux", "protocol: Native")
+    SMALLEST.replace("protocol: JMUX", "protocol: Native")
 }
 
 /// The state before a run, and the change.
@@ -116,15 +116,15 @@ impl Scenario {
             Self::Drift => {
                 let bench = Bench::new(SMALLEST);
                 settled(&bench).await;
-                bench.api.remove("serviceaccounts/office-exit");
+                bench.api.remove("serviceaccounts/office-tunnel-exit");
                 bench.api.remove("deployments/office-entry");
-                let mut service = bench.api.get("services/office-exit").unwrap();
+                let mut service = bench.api.get("services/office-tunnel-exit").unwrap();
                 service["spec"]["ports"] = serde_json::json!([]);
-                bench.api.put("services/office-exit", service);
-                let mut deployment = bench.api.get("deployments/office-exit").unwrap();
+                bench.api.put("services/office-tunnel-exit", service);
+                let mut deployment = bench.api.get("deployments/office-tunnel-exit").unwrap();
                 let selector = serde_json::json!({"of": "an older version"});
                 deployment["spec"]["selector"]["matchLabels"] = selector;
-                bench.api.put("deployments/office-exit", deployment);
+                bench.api.put("deployments/office-tunnel-exit", deployment);
                 bench
             }
         }
@@ -287,7 +287,7 @@ async fn nothing_is_written_twice_while_the_watches_are_silent() {
         for _ in 0..10 {
             // Reconciles the newest known object, as the controller does.
             let tunnels = &bench.context.access.caches.tunnels;
-            assert_eq!(*bench.known(), *tunnels.newest(bench.known()));
+            assert_eq!(*bench.tunnel(), *tunnels.newest(bench.tunnel()));
             bench.reconcile_known().await.unwrap();
         }
         let mut requests = bench.api.take_requests();
@@ -304,7 +304,7 @@ async fn an_operator_that_is_behind_deletes_nothing() {
     let behind = bench.known();
     bench.edit(&native());
     bench.reconcile().await.unwrap();
-    let path = "services/office-exit-headless";
+    let path = "services/office-tunnel-exit-headless";
     let uid = bench.api.get(path).unwrap()["metadata"]["uid"].clone();
     // An operator that has just taken over may know newer children than the tunnel.
     let ended = crate::tunnel_controller::reconcile(behind, bench.context.clone()).await;

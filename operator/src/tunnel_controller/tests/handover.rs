@@ -4,12 +4,13 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::reconcile::Bench;
+use super::bench::Bench;
 use super::*;
 use crate::testing::Failure;
 
-const EXIT: &str = "deployments/office-exit";
-const TEMPLATE: &str = "template: {resources: {requests: {cpu: 1}}}";
+const EXIT: &str = "deployments/office-tunnel-exit";
+const TEMPLATE: &str =
+    "template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 1}}}]}}";
 
 /// `replicas` exits.
 fn fixed(replicas: i32) -> String {
@@ -37,8 +38,8 @@ fn replicas(bench: &Bench) -> Value {
 
 /// Scales as an autoscaler does.
 async fn scale(bench: &Bench, replicas: i32) {
-    let scale = json!({"metadata": {"name": "office-exit"}, "spec": {"replicas": replicas}});
-    let path = "/apis/apps/v1/namespaces/site/deployments/office-exit/scale";
+    let scale = json!({"metadata": {"name": "office-tunnel-exit"}, "spec": {"replicas": replicas}});
+    let path = "/apis/apps/v1/namespaces/site/deployments/office-tunnel-exit/scale";
     let request = http::Request::put(path)
         .body(serde_json::to_vec(&scale).unwrap())
         .unwrap();
@@ -65,7 +66,7 @@ async fn a_number_of_pods_that_is_handed_over_stays_as_it_is() {
     assert_eq!(replicas(&bench), json!(4));
     let mut writes = bench.api.take_writes();
     writes.retain(|write| write.contains("deployments/"));
-    assert_eq!(writes, ["PUT deployments/office-exit/scale"]);
+    assert_eq!(writes, ["PUT deployments/office-tunnel-exit/scale"]);
 }
 
 #[tokio::test]
@@ -81,7 +82,7 @@ async fn an_operator_that_is_killed_in_between_costs_no_pod() {
         bench.restart();
         bench.reconcile().await.unwrap();
         assert_eq!(replicas(&bench), json!(10), "after write {number}");
-        let autoscaler = "horizontalpodautoscalers/office-exit";
+        let autoscaler = "horizontalpodautoscalers/office-tunnel-exit";
         assert!(bench.api.get(autoscaler).is_some(), "after write {number}");
     }
 }
@@ -110,12 +111,12 @@ async fn an_autoscaler_that_is_faster_than_the_handover_wins() {
     let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
         Api::namespaced(bench.api.client(), "site");
     let late = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "office-exit"},
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "office-tunnel-exit"},
         "spec": {"replicas": 3},
     });
     let params = PatchParams::apply("muxtunnel-handover");
     let answer = deployments
-        .patch("office-exit", &params, &Patch::Apply(late))
+        .patch("office-tunnel-exit", &params, &Patch::Apply(late))
         .await;
     assert!(answer.is_err(), "without force it is a conflict");
     bench.edit(&autoscaled());
@@ -130,7 +131,7 @@ async fn a_number_that_is_asked_for_again_is_taken_back() {
     bench.edit(&fixed(2));
     bench.reconcile().await.unwrap();
     assert_eq!(replicas(&bench), json!(2));
-    let autoscaler = "horizontalpodautoscalers/office-exit";
+    let autoscaler = "horizontalpodautoscalers/office-tunnel-exit";
     assert!(bench.api.get(autoscaler).is_none());
     // The operator keeps the number from now on.
     scale(&bench, 7).await;
@@ -144,7 +145,7 @@ async fn a_number_that_the_spec_does_not_set_is_left_to_the_user() {
     let bench = Bench::new(SMALLEST);
     bench.reconcile().await.unwrap();
     assert_eq!(replicas(&bench), json!(1));
-    let budget = "poddisruptionbudgets/office-exit";
+    let budget = "poddisruptionbudgets/office-tunnel-exit";
     assert!(bench.api.get(budget).is_none());
     bench.api.take_writes();
     for number in [4, 2, 6] {
@@ -159,7 +160,7 @@ async fn a_number_that_the_spec_does_not_set_is_left_to_the_user() {
     }
     let mut writes = bench.api.take_writes();
     writes.retain(|write| write.contains("deployments/"));
-    assert_eq!(writes, ["PUT deployments/office-exit/scale"; 3]);
+    assert_eq!(writes, ["PUT deployments/office-tunnel-exit/scale"; 3]);
     scale(&bench, 1).await;
     bench.reconcile().await.unwrap();
     assert!(bench.api.get(budget).is_none());
@@ -185,8 +186,8 @@ async fn a_number_that_is_no_longer_set_stays_as_it_is() {
 /// A change of the number of entries must not restart the exits.
 #[tokio::test]
 async fn scaling_one_end_rolls_out_no_other_end() {
-    let limits = "template: {resources: {limits: {cpu: 1, memory: 256Mi}}}";
-    let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
+    let limits = "template: {spec: {containers: [{name: gateway, resources: {limits: {cpu: 1, memory: 256Mi}}}]}}";
+    let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
     let spec = format!("{native}entry: {{{limits}}}\nexit: {{{limits}}}\n");
     let bench = Bench::new(&spec);
     bench.reconcile().await.unwrap();

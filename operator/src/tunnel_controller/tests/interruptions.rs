@@ -74,7 +74,10 @@ async fn an_operator_without_an_account_goes_on_where_it_was_when_it_has_one_aga
         api.get("deployments/office-entry").is_some()
     })
     .await;
-    until("the new", || api.get("deployments/new-exit").is_some()).await;
+    until("the new", || {
+        api.get("deployments/new-tunnel-exit").is_some()
+    })
+    .await;
     until("leadership", || process.leadership.is_held()).await;
     until("current watches", || process.clock.stale("site").is_empty()).await;
     assert!(!process.controller.is_finished());

@@ -5,14 +5,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde_json::{Value, json};
 
-use super::reconcile::{Bench, MADE, TUNNEL, clock};
-use super::{DIRECT, ELSEWHERE, EXIT_KEY, MANAGED, document};
+use super::bench::{Bench, MADE, clock};
+use super::{ELSEWHERE, EXIT, EXIT_KEY, MANAGED, RENDEZVOUS, child, document, labels_of};
 use crate::clock::date;
 use crate::grants::tests::known;
 
-/// The Secret that the pods of an end mount.
 fn mounted(bench: &Bench, end: &str) -> Value {
-    let deployment = bench.api.get(&format!("deployments/office-{end}")).unwrap();
+    mounted_by(bench, &child(end))
+}
+
+fn mounted_by(bench: &Bench, name: &str) -> Value {
+    let deployment = bench.api.get(&format!("deployments/{name}")).unwrap();
     deployment["spec"]["template"]["spec"]["volumes"][1].clone()
 }
 
@@ -21,15 +24,11 @@ fn secrets(bench: &Bench) -> Vec<String> {
     all.filter(|path| path.starts_with("secrets/")).collect()
 }
 
-fn status(bench: &Bench) -> Value {
-    bench.api.get(TUNNEL).unwrap()["status"].clone()
-}
-
 /// As in a restore from a dump without statuses.
 fn forget_status(bench: &Bench) {
-    let mut tunnel = bench.api.get(TUNNEL).unwrap();
-    tunnel["status"] = json!({});
-    bench.api.put(TUNNEL, tunnel);
+    let mut object = bench.object();
+    object["status"] = json!({});
+    bench.api.put(&bench.path(), object);
 }
 
 /// A bench, and a function that lets a minute pass.
@@ -49,15 +48,13 @@ fn waiting_pod(bench: &Bench, end: &str) {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": "p", "labels": crate::labels::child("office", end),
+            "name": "p", "labels": labels_of(end),
             "creationTimestamp": date(MADE - 60),
         },
         "spec": {"containers": []},
         "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
     });
-    bench
-        .api
-        .put_pod_of(&format!("office-{end}"), "pods/p", pod);
+    bench.api.put_pod_of(&child(end), "pods/p", pod);
 }
 
 #[tokio::test]
@@ -81,7 +78,7 @@ async fn both_ends_of_an_object_share_one_secret_that_only_this_object_has() {
         (&stored["type"], &stored["immutable"]),
         (&json!("muxtunnel.dev/key"), &json!(true))
     );
-    assert!(status(&bench)["publicKeys"].is_null() && status(&bench)["keys"].is_null());
+    assert!(bench.status()["publicKeys"].is_null() && bench.status()["keys"].is_null());
     assert_eq!(bench.condition("CredentialsValid")["status"], "True");
 }
 
@@ -133,40 +130,48 @@ async fn lost_keys_of_both_ends_are_created_again() {
 
 #[tokio::test]
 async fn an_end_alone_has_a_key_that_outlives_the_object() {
-    for (end, spec, prefix) in [
-        ("entry", format!("side: Entry\n{ELSEWHERE}"), "mte1"),
-        ("exit", format!("side: Exit\n{DIRECT}"), "mtx1"),
-    ] {
-        let mut bench = Bench::new(&spec);
+    let all = [
+        ("entry", ELSEWHERE, "mte1"),
+        ("exit", EXIT, "mtx1"),
+        ("rendezvous", RENDEZVOUS, "mtr1"),
+    ];
+    for (end, spec, prefix) in all.into_iter() {
+        let mut bench = Bench::new(spec);
         bench.run().await;
         let path = format!("secrets/office-{end}-key-1");
         assert_eq!(secrets(&bench), std::slice::from_ref(&path));
         let stored = bench.api.get(&path).unwrap();
         assert!(stored["metadata"]["ownerReferences"].is_null(), "{stored}");
-        let key = status(&bench)["publicKeys"][0].clone();
+        let key = bench.status()["publicKeys"][0].clone();
         assert!(key.as_str().unwrap().starts_with(prefix), "{key}");
-        assert_eq!(status(&bench)["keys"][0]["origin"], "Created");
-        let pins = document(&bench.api, end).contains(EXIT_KEY);
-        assert_eq!(pins, end == "entry");
+        assert_eq!(bench.status()["keys"][0]["origin"], "Created");
+        let labels = stored["metadata"]["labels"].as_object().unwrap();
+        assert_eq!(labels["muxtunnel.dev/name"], "office");
+        assert!(
+            !labels.contains_key("app.kubernetes.io/instance"),
+            "{stored}"
+        );
+        let pins = document(&bench.api, &format!("office-{end}")).contains(EXIT_KEY);
+        assert_eq!(pins, end != "exit");
 
         // A restore has the Secret, and no status.
         forget_status(&bench);
         bench.restart();
         bench.run().await;
         assert_eq!(bench.api.get(&path).unwrap(), stored);
-        assert_eq!(status(&bench)["keys"][0]["origin"], "Found");
+        assert_eq!(bench.status()["keys"][0]["origin"], "Found");
     }
 }
 
 #[tokio::test]
 async fn a_rotation_has_both_keys_and_then_the_newer_one() {
-    let spec = format!("side: Entry\n{ELSEWHERE}");
-    let bench = Bench::new(&spec);
+    let spec = ELSEWHERE;
+    let bench = Bench::new(spec);
     bench.run().await;
-    let old = status(&bench)["publicKeys"].clone();
+    let old = bench.status()["publicKeys"].clone();
     bench.edit(&format!("{spec}key: {{generations: [1, 2]}}\n"));
     bench.run().await;
-    let both = status(&bench)["publicKeys"].clone();
+    let both = bench.status()["publicKeys"].clone();
     assert_eq!((both.as_array().unwrap().len(), &both[1]), (2, &old[0]));
     let sources = mounted(&bench, "entry")["projected"]["sources"].clone();
     let names = sources.as_array().unwrap().iter();
@@ -176,13 +181,13 @@ async fn a_rotation_has_both_keys_and_then_the_newer_one() {
     assert_eq!(names, ["office-entry-key-1", "office-entry-key-2"]);
     bench.edit(&format!("{spec}key: {{generations: [2]}}\n"));
     bench.run().await;
-    assert_eq!(status(&bench)["publicKeys"], json!([both[0]]));
+    assert_eq!(bench.status()["publicKeys"], json!([both[0]]));
 }
 
 /// A new key would be unknown to the other side, so a person has to act.
 #[tokio::test]
 async fn a_lost_key_of_an_end_alone_is_a_condition_and_not_replaced() {
-    let (bench, later) = bench_with_time(&format!("side: Entry\n{ELSEWHERE}"));
+    let (bench, later) = bench_with_time(ELSEWHERE);
     bench.run().await;
     bench.api.remove("secrets/office-entry-key-1");
     waiting_pod(&bench, "entry");
@@ -190,5 +195,43 @@ async fn a_lost_key_of_an_end_alone_is_a_condition_and_not_replaced() {
     bench.reconcile().await.unwrap();
     let condition = bench.condition("CredentialsValid");
     assert_eq!(condition["reason"], "KeyLost");
+    assert_eq!(bench.condition("Stalled")["reason"], "KeyLost");
     assert_eq!(secrets(&bench), [""; 0]);
+}
+
+#[tokio::test]
+async fn own_secrets_are_mounted_and_the_operator_creates_none() {
+    for (end, spec) in [
+        ("entry", ELSEWHERE),
+        ("exit", EXIT),
+        ("rendezvous", RENDEZVOUS),
+    ] {
+        let spec = format!("{spec}key: {{secretRefs: [{{name: old}}, {{name: new}}]}}\n");
+        let bench = Bench::new(&spec);
+        let secret = |name: &str| {
+            let metadata = json!({"name": name, "namespace": "site"});
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+        };
+        bench.api.put("secrets/old", secret("old"));
+        bench.run().await;
+        let sources = mounted_by(&bench, &format!("office-{end}"))["projected"]["sources"].clone();
+        let [old, new] = [0, 1].map(|at| sources[at]["secret"].clone());
+        assert_eq!((&old["name"], &new["name"]), (&json!("old"), &json!("new")));
+        assert_eq!(new["items"], json!([{"key": "key", "path": "new"}]));
+        let condition = bench.condition("CredentialsValid");
+        assert_eq!(condition["reason"], "KeySecretMissing", "{end}");
+        assert!(
+            condition["message"]
+                .as_str()
+                .unwrap()
+                .contains("Secret new of")
+        );
+        assert_eq!(secrets(&bench), ["secrets/old"]);
+
+        bench.api.put("secrets/new", secret("new"));
+        bench.run().await;
+        let condition = bench.condition("CredentialsValid");
+        assert_ne!(condition["status"], "False", "{condition}");
+        assert_eq!(secrets(&bench), ["secrets/new", "secrets/old"]);
+    }
 }

@@ -1,29 +1,27 @@
 //! The peers of an exit.
 
+mod faults;
+
 use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use serde_json::{Value, json};
 
-use super::reconcile::{Bench, MADE};
-use super::{ENTRY_KEY, MANAGED, document};
+use super::bench::{Bench, MADE};
+use super::{ENTRY_KEY, EXIT, OPEN, class_json, document, peer_json};
 use crate::clock::date;
 
 const THIRD_KEY: &str = "mte1qywdhpdkagrh9tkaj8wxhts9me2whfd7gs6d59z7l2fjef4nhnk8sn6k2sr";
 const OTHER_KEY: &str = "mte1q9503hlhl7dhlagz72halmawpml35gucsg95q5ym74fws0r59wa4ssld50k";
 
 fn peer(name: &str, key: &str, more: Value) -> Value {
-    let mut spec = json!({"exitRef": {"name": "office"}, "publicKeys": [key]});
-    for (field, value) in more.as_object().unwrap() {
-        spec[field] = value.clone();
-    }
-    json!({
-        "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxPeer",
-        "metadata": {"name": name, "namespace": "site", "uid": format!("uid-{name}"), "generation": 1},
-        "spec": spec,
-    })
+    peer_json(name, key, &more)
 }
 
 async fn exit(peers: &[Value]) -> Bench {
-    let bench = Bench::new(&format!("side: Exit\n{MANAGED}"));
+    exit_of(EXIT, peers).await
+}
+
+async fn exit_of(spec: &str, peers: &[Value]) -> Bench {
+    let bench = Bench::new(spec);
     for peer in peers {
         let name = peer["metadata"]["name"].as_str().unwrap();
         bench.api.put(&format!("muxpeers/{name}"), peer.clone());
@@ -33,9 +31,16 @@ async fn exit(peers: &[Value]) -> Bench {
 }
 
 fn peers(bench: &Bench) -> Vec<Value> {
-    let document: Value = serde_yaml::from_str(&document(&bench.api, "exit")).unwrap();
+    let document: Value = serde_yaml::from_str(&document(&bench.api, "office-exit")).unwrap();
     let peers = document["security"]["peers"].as_array();
     peers.cloned().unwrap_or_default()
+}
+
+fn names(bench: &Bench) -> Vec<String> {
+    let peers = peers(bench).into_iter();
+    peers
+        .map(|peer| peer["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn condition(bench: &Bench, peer: &str, type_: &str) -> (Value, Value) {
@@ -98,16 +103,14 @@ async fn so_it_does_while_the_exit_is_paused_or_invalid() {
             peer("far", OTHER_KEY, json!({})),
         ])
         .await;
-        let mut tunnel = bench.api.get(super::reconcile::TUNNEL).unwrap();
         match hindrance {
-            "paused" => tunnel["metadata"]["annotations"] = json!({"muxtunnel.dev/paused": "true"}),
-            "invalid" => tunnel["spec"]["timeouts"] = json!({"idle": "9999h"}),
+            "paused" => bench.pause(true),
+            "invalid" => bench.change(|spec| spec["trustedProxies"] = json!(["nowhere"])),
             _ => {
-                tunnel["spec"]["key"] = json!({"generations": [1, 2]});
+                bench.change(|spec| spec["key"] = json!({"generations": [1, 2]}));
                 bench.api.deny("secrets", 403);
             }
         }
-        bench.api.put(super::reconcile::TUNNEL, tunnel);
         bench.api.remove("muxpeers/near");
         let ended = bench.reconcile().await;
         assert_eq!(
@@ -115,11 +118,7 @@ async fn so_it_does_while_the_exit_is_paused_or_invalid() {
             hindrance != "without a new key",
             "{hindrance}"
         );
-        let names: Vec<_> = peers(&bench)
-            .iter()
-            .map(|peer| peer["name"].clone())
-            .collect();
-        assert_eq!(names, ["far"], "{hindrance}");
+        assert_eq!(names(&bench), ["far"], "{hindrance}");
     }
 }
 
@@ -131,11 +130,7 @@ async fn so_it_does_for_pods_of_a_former_security_mode() {
         peer("far", OTHER_KEY, json!({})),
     ])
     .await;
-    let mode = "carrier: {protocol: Jmux, security: {mode: None}}";
-    bench.edit(&format!(
-        "side: Exit\n{}",
-        MANAGED.replace("carrier: {protocol: Jmux}", mode)
-    ));
+    bench.edit(&format!("{EXIT}{OPEN}"));
     bench.reconcile().await.unwrap();
     bench.api.remove("muxpeers/near");
     bench.reconcile().await.unwrap();
@@ -157,8 +152,8 @@ async fn so_it_does_for_pods_of_a_former_security_mode() {
 #[tokio::test]
 async fn a_peer_that_a_gateway_refuses_stops_no_other_peer() {
     let bench = exit(&[peer("near", ENTRY_KEY, json!({}))]).await;
-    let tunnel = bench.api.get(super::reconcile::TUNNEL).unwrap();
-    let own = tunnel["status"]["publicKeys"][0]
+    let status = bench.status();
+    let own = status["publicKeys"][0]
         .as_str()
         .unwrap()
         .parse::<GatewayKey>();
@@ -176,11 +171,7 @@ async fn a_peer_that_a_gateway_refuses_stops_no_other_peer() {
         peer("long", THIRD_KEY, json!({"allow": rules})),
     );
     bench.run().await;
-    let names: Vec<_> = peers(&bench)
-        .iter()
-        .map(|peer| peer["name"].clone())
-        .collect();
-    assert_eq!(names, ["near"]);
+    assert_eq!(names(&bench), ["near"]);
     for (name, reason) in [
         ("own", "KeyInvalid"),
         ("mte1x", "InvalidSpec"),
@@ -202,11 +193,7 @@ async fn of_two_peers_with_one_key_the_older_one_is_accepted() {
     let mut newer = peer("a-newer", ENTRY_KEY, json!({}));
     newer["metadata"]["creationTimestamp"] = json!("2030-01-02T00:00:00Z");
     let bench = exit(&[newer, older]).await;
-    let names: Vec<_> = peers(&bench)
-        .iter()
-        .map(|peer| peer["name"].clone())
-        .collect();
-    assert_eq!(names, ["z-older"]);
+    assert_eq!(names(&bench), ["z-older"]);
     assert_eq!(
         condition(&bench, "a-newer", "Accepted"),
         (json!("False"), json!("KeyConflict"))
@@ -231,16 +218,8 @@ async fn a_peer_with_an_invalid_key_is_named_and_keeps_no_other_out() {
 
 #[tokio::test]
 async fn a_peer_has_its_rules_and_the_reverse_ports_that_it_names() {
-    let spec = format!(
-        "side: Exit\n{}",
-        MANAGED
-            .replace("carrier: {protocol: Jmux}", "carrier: {protocol: Native}")
-            .replace(
-                "forwards:\n",
-                "forwards:\n- name: back\n  direction: ExitToEntry\n  listen: {port: 9000}\n  \
-             target: {address: {host: a.example, port: 1}}\n"
-            )
-    );
+    let spec =
+        format!("{EXIT}reversePorts: [{{name: back, port: 9000}}, {{name: other, port: 9001}}]\n");
     let bench = Bench::new(&spec);
     let rules = json!({"reversePorts": ["back"], "allow": [{"host": "shop", "port": 80}]});
     bench
@@ -250,7 +229,7 @@ async fn a_peer_has_its_rules_and_the_reverse_ports_that_it_names() {
         .api
         .put("muxpeers/far", peer("far", OTHER_KEY, json!({})));
     bench.run().await;
-    let document: Value = serde_yaml::from_str(&document(&bench.api, "exit")).unwrap();
+    let document: Value = serde_yaml::from_str(&document(&bench.api, "office-exit")).unwrap();
     let listens = document["allowListen"].as_array().unwrap();
     assert_eq!(listens.len(), 1, "{listens:?}");
     assert!(
@@ -260,7 +239,10 @@ async fn a_peer_has_its_rules_and_the_reverse_ports_that_it_names() {
     let near = peers(&bench)
         .into_iter()
         .find(|peer| peer["name"] == "near");
-    assert_eq!(near.unwrap()["allow"][0], "shop:80");
+    assert_eq!(
+        near.unwrap()["allow"],
+        json!([{"host": "shop", "port": 80}])
+    );
 }
 
 #[tokio::test]
@@ -281,9 +263,29 @@ async fn look(bench: &Bench, name: &str) {
     bench.watches.borrow_mut().deliver(&bench.api);
     let peer = bench.api.get(&format!("muxpeers/{name}")).unwrap();
     let peer = serde_json::from_value(peer).unwrap();
-    let cluster = &bench.context.outputs.cluster;
-    let looked = crate::peer_controller::reconcile(cluster, &peer, bench.clock.now()).await;
+    let context = &bench.context;
+    let served = (&context.outputs.cluster, &context.access.classes);
+    let looked = crate::peer_controller::reconcile(served, &peer, bench.clock.now()).await;
     looked.unwrap();
+}
+
+/// Two operators would otherwise delete the peer, or write its status in turn.
+#[tokio::test]
+async fn the_peer_of_an_exit_of_another_operator_stays_as_it_is() {
+    let expired = json!({"expirationTime": "2020-01-01T00:00:00Z", "ttlSecondsAfterExpiration": 0});
+    let bench = exit(&[peer("near", ENTRY_KEY, expired)]).await;
+    let mut foreign = class_json();
+    foreign["metadata"]["name"] = json!("other");
+    foreign["spec"] = json!({"controllerName": "example.com/operator"});
+    bench.classes.borrow_mut().put(foreign);
+    bench.change(|spec| spec["className"] = json!("other"));
+    bench.reconcile().await.unwrap();
+    bench.api.take_requests();
+    look(&bench, "near").await;
+    assert_eq!(bench.api.take_writes(), [""; 0]);
+    bench.change(|spec| spec["className"] = Value::Null);
+    look(&bench, "near").await;
+    assert_eq!(bench.api.take_writes(), ["DELETE muxpeers/near"]);
 }
 
 #[tokio::test]
@@ -300,6 +302,100 @@ async fn a_peer_without_its_exit_says_so() {
     bench.api.take_requests();
     look(&bench, "lost").await;
     assert_eq!(bench.api.take_writes(), [""; 0]);
+}
+
+/// Otherwise the exit would route the packets of one peer to another one.
+#[tokio::test]
+async fn of_two_peers_with_overlapping_networks_the_older_one_is_accepted() {
+    let network = "kind: MuxExit\nnetwork: {peerCIDRs: [10.72.0.0/16], cidrs: [10.96.0.0/16]}\n";
+    let of = |name, key, cidr: &str, day: u8| {
+        let mut peer = peer(name, key, json!({"networkCIDRs": [cidr]}));
+        peer["metadata"]["creationTimestamp"] = json!(format!("2030-01-0{day}T00:00:00Z"));
+        peer
+    };
+    let bench = exit_of(
+        network,
+        &[
+            of("wide", OTHER_KEY, "10.72.0.0/23", 2),
+            of("first", ENTRY_KEY, "10.72.1.0/24", 1),
+            of("outside", THIRD_KEY, "10.73.0.0/24", 3),
+        ],
+    )
+    .await;
+    let owners = || {
+        let document: Value = serde_yaml::from_str(&document(&bench.api, "office-exit")).unwrap();
+        let peers = document["network"]["peers"].as_array().unwrap().iter();
+        peers
+            .map(|peer| peer["identity"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(owners(), ["first"]);
+    assert_eq!(
+        condition(&bench, "wide", "Accepted"),
+        (json!("False"), json!("NetworkConflict"))
+    );
+    assert_eq!(condition(&bench, "outside", "Accepted").0, "False");
+    // The network is free again.
+    bench.api.remove("muxpeers/first");
+    bench.run().await;
+    assert_eq!(owners(), ["wide"]);
+    assert_eq!(condition(&bench, "wide", "Accepted").0, "True");
+}
+
+/// With certificates, a peer is a name, a URI or a prefix of URIs.
+#[tokio::test]
+async fn an_exit_with_certificates_accepts_the_names_of_its_peers() {
+    let exit = format!(
+        "{EXIT}security: {{mode: Certificates, certificates: {{secretRef: {{name: own}}}}}}\n"
+    );
+    let by_name = |name: &str, certificate: &str| {
+        let mut peer = peer(name, ENTRY_KEY, json!({"certificateNames": [certificate]}));
+        peer["spec"].as_object_mut().unwrap().remove("publicKeys");
+        peer
+    };
+    let mut older = by_name("older", "entry.example.com");
+    older["metadata"]["creationTimestamp"] = json!("2030-01-01T00:00:00Z");
+    let mut newer = by_name("newer", "entry.example.com");
+    newer["metadata"]["creationTimestamp"] = json!("2030-01-02T00:00:00Z");
+    let mut team = by_name("team", "spiffe://example.org/team/*");
+    team["metadata"]["creationTimestamp"] = json!("2030-01-03T00:00:00Z");
+    let keyed = peer("keyed", OTHER_KEY, json!({}));
+    let bench = exit_of(&exit, &[older, newer, team, keyed]).await;
+    assert_eq!(names(&bench), ["older", "team"]);
+    assert_eq!(condition(&bench, "older", "Accepted").0, "True");
+    assert_eq!(
+        condition(&bench, "newer", "Accepted"),
+        (json!("False"), json!("KeyConflict"))
+    );
+    // The mode of the exit decides which of the fields counts.
+    assert_eq!(condition(&bench, "keyed", "Accepted").0, "False");
+    let text = document(&bench.api, "office-exit");
+    assert!(text.contains("spiffe://example.org/team/*"), "{text}");
+}
+
+/// Every entry may use such an exit, so a peer would restrict nothing.
+#[tokio::test]
+async fn an_exit_without_security_accepts_no_peers() {
+    let bench = exit_of(
+        &format!("{EXIT}{OPEN}"),
+        &[peer("near", ENTRY_KEY, json!({}))],
+    )
+    .await;
+    assert_eq!(
+        condition(&bench, "near", "Accepted"),
+        (json!("False"), json!("ExitHasNoKeys"))
+    );
+}
+
+/// A tunnel of the same name is no exit for peers.
+#[tokio::test]
+async fn a_peer_of_a_tunnel_finds_no_exit() {
+    let bench = exit_of(super::MANAGED, &[peer("near", ENTRY_KEY, json!({}))]).await;
+    look(&bench, "near").await;
+    assert_eq!(
+        condition(&bench, "near", "Ready"),
+        (json!("False"), json!("ExitNotFound"))
+    );
 }
 
 /// The exit refuses the peer from the expiration time on, and the object goes later.

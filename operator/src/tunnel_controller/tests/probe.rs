@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::reconcile::Bench;
+use super::bench::Bench;
 use super::*;
 use crate::testing::Failure;
 
@@ -37,7 +37,7 @@ fn put_pod(bench: &Bench, status: &Value) {
         "kind": "Pod",
         "metadata": {
             "name": "tried", "uid": "uid-tried",
-            "labels": crate::labels::child("office", "sysctl-probe"),
+            "labels": labels_of("sysctl-probe"),
             "ownerReferences": [{
                 "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": job["metadata"]["uid"],
             }],
@@ -57,8 +57,8 @@ fn refused_by_the_kubelet() -> Value {
 
 fn has_deployments(bench: &Bench) -> bool {
     let there = |name| bench.api.get(&format!("deployments/{name}")).is_some();
-    assert_eq!(there("office-exit"), there("office-entry"));
-    there("office-exit")
+    assert_eq!(there("office-tunnel-exit"), there("office-entry"));
+    there("office-tunnel-exit")
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_refusal_is_remembered_makes_no_gateways_and_ends_with_the_spec() {
     assert!(has_deployments(&bench));
     assert!(bench.api.get(&path).is_none());
     assert_eq!(bench.condition("Ready")["reason"], "GatewaysNotReady");
-    assert_eq!(bench.condition("TuningApplied")["reason"], "NotRequested");
+    assert_eq!(condition(&bench.api, &bench.path(), "TuningApplied"), None);
 }
 
 #[tokio::test]
@@ -150,9 +150,9 @@ async fn gateways_that_run_stay_as_they_are_while_other_sysctls_are_tried_and_re
     );
     let after = bench.api.snapshot();
     for kept in [
-        "deployments/office-exit",
+        "deployments/office-tunnel-exit",
         "deployments/office-entry",
-        "poddisruptionbudgets/office-exit",
+        "poddisruptionbudgets/office-tunnel-exit",
     ] {
         assert_eq!(before[kept], after[kept], "{kept}");
     }
@@ -353,7 +353,7 @@ async fn a_job_of_the_needed_name_that_is_not_ours_is_not_touched() {
         json!({"metadata": {"name": name}, "spec": {"own": "spec"}}),
     );
     bench.reconcile().await.unwrap();
-    assert_eq!(bench.condition("Ready")["reason"], "OwnedByOther");
+    assert_eq!(bench.condition("Ready")["reason"], "NameTaken");
     assert_eq!(
         bench.api.get(&path).unwrap()["spec"],
         json!({"own": "spec"})
@@ -363,7 +363,7 @@ async fn a_job_of_the_needed_name_that_is_not_ours_is_not_touched() {
 #[tokio::test]
 async fn gateways_that_run_keep_a_configuration_that_they_can_start_with() {
     let forwards = |bench: &Bench| {
-        let text = document(&bench.api, "entry");
+        let text = document(&bench.api, "office-entry");
         let config = muxtunnel_gateway_config::Config::from_yaml(&text).unwrap();
         (config.protocol, config.forwards.len())
     };
@@ -372,15 +372,15 @@ async fn gateways_that_run_keep_a_configuration_that_they_can_start_with() {
     let before = forwards(&bench);
     // Changes that running gateways can reload reach them while the sysctl is tried.
     let one_more = "- name: more
-  listen: {port: 8081}
-  target: {address: {host: db.example.com, port: 5432}}
+  port: 8081
+  targets: [{host: db.example.com, port: 5432}]
 carrier";
     let more = tuned().replacen("carrier", one_more, 1);
     bench.edit(&more);
     bench.reconcile().await.unwrap();
     assert_eq!(forwards(&bench), (before.0, before.1 + 1));
     // Changes that need a restart do not reach gateways meanwhile.
-    bench.edit(&tuned().replace("protocol: Jmux", "protocol: Native"));
+    bench.edit(&tuned().replace("protocol: JMUX", "protocol: Native"));
     bench.reconcile().await.unwrap();
     assert_eq!(forwards(&bench), before);
     end_job(&bench, "Complete");
@@ -399,7 +399,7 @@ async fn a_job_without_a_pod_is_made_again_with_other_resources() {
     let (path, before) = job(&bench);
     bench.reconcile().await.unwrap();
     assert_eq!(job(&bench), (path.clone(), before.clone()));
-    let more = "template: {resources: {requests: {cpu: 50m}, limits: {cpu: 50m}}}";
+    let more = "template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 50m}, limits: {cpu: 50m}}}]}}";
     bench.edit(&format!("{}entry: {{{more}}}\nexit: {{{more}}}\n", tuned()));
     for _ in 0..2 {
         bench.reconcile().await.unwrap();

@@ -77,12 +77,11 @@ async fn pods_are_refreshed_until_their_gateways_have_the_new_configuration() {
     until("readiness", || is_ready(&api, "office")).await;
     assert_eq!(patches(&api), 0, "gateways with the newest configuration");
     let mut tunnel = api.get("muxtunnels/office").unwrap();
-    tunnel["spec"]["forwards"][0]["listen"]["port"] = json!(8081);
+    tunnel["spec"]["forwards"][0]["port"] = json!(8081);
     tunnel["metadata"]["generation"] = json!(2);
     api.put("muxtunnels/office", tunnel);
     let is_current = || {
-        let tunnel = api.get("muxtunnels/office").unwrap();
-        let ready = &tunnel["status"]["conditions"][0];
+        let ready = condition(&api, "muxtunnels/office", "Ready").unwrap();
         ready["status"] == "True" && ready["observedGeneration"] == 2
     };
     until("the new configuration", is_current).await;

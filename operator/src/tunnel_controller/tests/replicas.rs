@@ -1,15 +1,13 @@
 //! Several gateways of an end: the applied objects and their order.
 
-use serde_json::Value;
-
-use super::reconcile::Bench;
+use super::bench::Bench;
 use super::*;
 
 const HA: &str = "
 entry:
   autoscaling: {minReplicas: 2, maxReplicas: 8, targetCPUUtilizationPercentage: 70}
   drainSeconds: 600
-  template: {resources: {requests: {cpu: 500m}}}
+  template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 500m}}}]}}
 exit:
   replicas: 3
 ";
@@ -27,9 +25,9 @@ async fn what_comes_with_several_pods_is_applied_after_the_deployments_and_goes_
     assert_eq!(
         writes[8..],
         [
-            "PATCH deployments/office-exit",
+            "PATCH deployments/office-tunnel-exit",
             "PATCH deployments/office-entry",
-            "PATCH poddisruptionbudgets/office-exit",
+            "PATCH poddisruptionbudgets/office-tunnel-exit",
             "PATCH poddisruptionbudgets/office-entry",
             "PATCH horizontalpodautoscalers/office-entry",
             "PATCH muxtunnels/office/status",
@@ -42,7 +40,7 @@ async fn what_comes_with_several_pods_is_applied_after_the_deployments_and_goes_
     bench.reconcile().await.unwrap();
     let deleted: Vec<String> = bench.api.take_writes();
     for gone in [
-        "DELETE poddisruptionbudgets/office-exit",
+        "DELETE poddisruptionbudgets/office-tunnel-exit",
         "DELETE poddisruptionbudgets/office-entry",
         "DELETE horizontalpodautoscalers/office-entry",
     ] {
@@ -51,6 +49,6 @@ async fn what_comes_with_several_pods_is_applied_after_the_deployments_and_goes_
             "{gone}: {deleted:?}"
         );
     }
-    let status: Value = bench.api.get("muxtunnels/office").unwrap()["status"].clone();
-    assert_eq!(status["entry"]["ready"], "0/1");
+    let counts = serde_json::json!({"replicas": 1, "readyReplicas": 0});
+    assert_eq!(bench.status()["entry"], counts);
 }

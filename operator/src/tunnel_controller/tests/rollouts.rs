@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde_json::{Value, json};
 
-use super::reconcile::{Bench, MADE};
+use super::bench::{Bench, MADE};
 use super::*;
 use crate::clock::date;
 use crate::grants::tests::known;
 use muxtunnel_gateway_config::{Config, Protocol};
 
-const WAN: &str = "tuning: {profile: Wan}\n";
+const WAN: &str = "tuning: {profile: WAN}\n";
 
 /// A tunnel and its operator's clock.
 fn bench(spec: &str) -> (Bench, Arc<AtomicI64>) {
     let clock = Arc::new(AtomicI64::new(MADE));
     let read = clock.clone();
-    let now = super::reconcile::clock(move || read.load(Ordering::Relaxed));
+    let now = super::bench::clock(move || read.load(Ordering::Relaxed));
     (Bench::with(spec, known([]), now), clock)
 }
 
@@ -32,7 +32,7 @@ fn refuse(bench: &Bench, end: &str, node: &str) {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": format!("refused-{node}"), "creationTimestamp": date(MADE),
-            "labels": crate::labels::child("office", end),
+            "labels": labels_of(end),
             "annotations": deployment["spec"]["template"]["metadata"]["annotations"],
         },
         "spec": spec,
@@ -42,7 +42,7 @@ fn refuse(bench: &Bench, end: &str, node: &str) {
         },
     });
     let path = format!("pods/refused-{node}");
-    bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
+    bench.api.put_pod_of(&child(end), &path, pod);
 }
 
 /// A pod of the newest template that runs on `node` and is not ready, like an entry without a
@@ -55,7 +55,7 @@ fn start(bench: &Bench, end: &str, node: &str) {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": format!("started-{node}"), "creationTimestamp": date(MADE),
-            "labels": crate::labels::child("office", end),
+            "labels": labels_of(end),
             "annotations": deployment["spec"]["template"]["metadata"]["annotations"],
         },
         "spec": spec,
@@ -65,16 +65,16 @@ fn start(bench: &Bench, end: &str, node: &str) {
         }]},
     });
     let path = format!("pods/started-{node}");
-    bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
+    bench.api.put_pod_of(&child(end), &path, pod);
 }
 
 fn deployment(bench: &Bench, end: &str) -> Value {
-    let path = format!("deployments/office-{end}");
+    let path = format!("deployments/{}", child(end));
     bench.api.get(&path).unwrap_or_else(|| panic!("no {path}"))
 }
 
 fn config(bench: &Bench, end: &str) -> Config {
-    Config::from_yaml(&document(&bench.api, end)).unwrap()
+    Config::from_yaml(&document(&bench.api, &child(end))).unwrap()
 }
 
 fn message(bench: &Bench, type_: &str) -> String {
@@ -87,9 +87,9 @@ async fn a_node_that_refuses_one_pod_is_avoided_and_no_gateway_goes() {
     for spec in [
         format!("{SMALLEST}exit: {{replicas: 2}}\n{WAN}"),
         format!(
-            "{SMALLEST}exit: {{replicas: 2, template: {{affinity: {{nodeAffinity: \
+            "{SMALLEST}exit: {{replicas: 2, template: {{spec: {{affinity: {{nodeAffinity: \
              {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{{matchExpressions: \
-             [{{key: zone, operator: Exists}}]}}]}}}}}}}}}}\n{WAN}"
+             [{{key: zone, operator: Exists}}]}}]}}}}}}}}}}}}\n{WAN}"
         ),
     ] {
         let (mut bench, _) = bench(&spec);
@@ -129,7 +129,7 @@ async fn a_node_that_refuses_one_pod_is_avoided_and_no_gateway_goes() {
         bench.reconcile().await.unwrap();
         assert_eq!(deployment(&bench, "exit"), exit);
         // Pods with other requests to nodes may use all nodes again.
-        bench.edit(&spec.replace("Wan", "Lan"));
+        bench.edit(&spec.replace("WAN", "LAN"));
         bench.reconcile().await.unwrap();
         assert!(!deployment(&bench, "exit").to_string().contains("node-b"));
     }
@@ -140,7 +140,7 @@ async fn a_spec_that_no_node_takes_is_gone_back_from_with_its_configuration_and_
     let (bench, clock) = bench(SMALLEST);
     bench.run().await;
     let before = [deployment(&bench, "exit"), deployment(&bench, "entry")];
-    let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
+    let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
     bench.edit(&format!("{native}{WAN}"));
     bench.reconcile().await.unwrap();
     assert_eq!(config(&bench, "exit").protocol, Protocol::Native);
@@ -181,7 +181,7 @@ async fn without_ready_pods_a_refused_end_has_none_until_it_is_tried_again() {
     for (exit, replicas) in [
         ("{replicas: 3}", 3),
         (
-            "{autoscaling: {minReplicas: 2, maxReplicas: 4}, template: {resources: {requests: {cpu: 1}}}}",
+            "{autoscaling: {minReplicas: 2, maxReplicas: 4}, template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 1}}}]}}}",
             2,
         ),
     ] {
@@ -255,7 +255,7 @@ fn fail_sandboxes(bench: &Bench, end: &str, pods: std::ops::Range<usize>) {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "name": name, "uid": uid, "creationTimestamp": date(MADE),
-                "labels": crate::labels::child("office", end),
+                "labels": labels_of(end),
                 "annotations": deployment["spec"]["template"]["metadata"]["annotations"],
             },
             "spec": spec,
@@ -265,7 +265,7 @@ fn fail_sandboxes(bench: &Bench, end: &str, pods: std::ops::Range<usize>) {
         });
         let path = format!("pods/{name}");
         let sysctl = pod["spec"]["securityContext"]["sysctls"][0]["name"].clone();
-        bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
+        bench.api.put_pod_of(&child(end), &path, pod);
         let event = json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
             "metadata": {"name": format!("{name}.1")}, "eventTime": null,

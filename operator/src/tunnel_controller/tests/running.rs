@@ -1,7 +1,7 @@
 //! Tests the whole controller against the API server in memory, including its watches and its
 //! leader election.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -12,7 +12,9 @@ use tower::Layer;
 use super::*;
 use crate::api_server::ApiServer;
 use crate::apply::Settled;
-use crate::caches::{Cluster, Feeds as AllFeeds, Targets};
+use crate::caches::{Cluster, Feeds, Targets};
+use crate::class_controller::{self, Planner};
+use crate::classes::tests::{Known, known as known_classes};
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::grants::tests::known;
@@ -22,16 +24,20 @@ use crate::observer::ObserverLayer;
 use crate::testing::kubelet::Healthy;
 use crate::testing::{FakeApi, Trouble};
 use crate::tunnel_controller::observe::Gateways;
-use crate::tunnel_controller::{Context, Feeds, Parts, run};
+use crate::tunnel_controller::{Context, Parts, run};
+use crate::upgrades::turns::Turns;
 use crate::watch_clock::WatchClock;
 
 /// One process of the operator.
 pub(super) struct Process {
     pub(super) controller: JoinHandle<()>,
     election: Option<JoinHandle<()>>,
+    planner: Option<Planner>,
+    planning: Option<JoinHandle<()>>,
     pub(super) leadership: Leadership,
     pub(super) metrics: Metrics,
     pub(super) clock: Arc<WatchClock>,
+    pub(super) classes: Mutex<Known>,
 }
 
 impl Process {
@@ -70,7 +76,7 @@ impl Process {
         let service =
             ObserverLayer(metrics.clone()).layer(ObserverLayer(clock.clone()).layer(service));
         let client = kube::Client::new(WriteGate(leadership.clone()).layer(service), "default");
-        let all = AllFeeds::default();
+        let all = Feeds::default();
         let caches = all.caches();
         let targets = Targets::new([(None, caches.clone())]);
         let cluster = Cluster {
@@ -78,33 +84,56 @@ impl Process {
             caches,
             settled: Settled::default(),
         };
+        let classes = known_classes([class_json()]);
+        let planner = Planner {
+            client: client.clone(),
+            scopes: vec![cluster.caches.clone()],
+            classes: classes.classes.clone(),
+            turns: Turns::default(),
+            figures: metrics.classes.clone(),
+            clock: Clock::system(),
+        };
         let context = Context::new(Parts {
             cluster,
             targets,
             settings: Arc::new(settings()),
             events: Events::new(client, Clock::system()),
             grants: known([]),
+            classes: classes.classes.clone(),
+            turns: planner.turns.clone(),
             api_server: ApiServer::default(),
             gateways,
             figures: metrics.tunnels.clone(),
             watches: clock.clone(),
             clock: Clock::system(),
         });
-        let (feeds, _) = Feeds::split(all);
         let (term, figures) = (leadership.clone(), metrics.clone());
-        let controller = run(context, None, feeds, term, figures);
+        let controller = run(context, None, all, term, figures);
         Self {
             controller: tokio::spawn(controller),
             election: None,
+            planner: Some(planner),
+            planning: None,
             leadership,
             metrics,
             clock,
+            classes: Mutex::new(classes),
         }
+    }
+
+    /// Starts the controller of classes.
+    pub(super) fn plan(&mut self) {
+        let planner = self.planner.take().unwrap();
+        let planning = class_controller::run(planner, self.leadership.clone());
+        self.planning = Some(tokio::spawn(planning));
     }
 
     /// Ends the process without cleanup, like SIGKILL.
     fn kill(&self) {
         self.controller.abort();
+        if let Some(planning) = &self.planning {
+            planning.abort();
+        }
         if let Some(election) = &self.election {
             election.abort();
         }
@@ -118,7 +147,7 @@ impl Drop for Process {
 }
 
 pub(super) fn put_tunnel(api: &FakeApi, name: &str) {
-    let mut tunnel = tunnel_json(SMALLEST);
+    let mut tunnel = object_json(SMALLEST);
     tunnel["metadata"]["name"] = json!(name);
     tunnel["metadata"]["uid"] = json!(format!("uid-of-{name}"));
     api.put(&format!("muxtunnels/{name}"), tunnel);
@@ -142,24 +171,19 @@ pub(super) async fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 pub(super) fn is_ready(api: &FakeApi, name: &str) -> bool {
-    let Some(tunnel) = api.get(&format!("muxtunnels/{name}")) else {
-        return false;
-    };
-    let conditions = tunnel["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    is_ready_at(api, &format!("muxtunnels/{name}"))
+}
+
+/// Whether the object at `path` is ready.
+pub(super) fn is_ready_at(api: &FakeApi, path: &str) -> bool {
+    condition(api, path, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
 /// The message of the condition on a stale watch.
 fn stale_watch(api: &FakeApi, name: &str) -> Option<String> {
-    let tunnel = api.get(&format!("muxtunnels/{name}"))?;
-    let conditions = tunnel["status"]["conditions"].as_array()?;
-    let is_told = |condition: &&Value| condition["type"] == "WatchesCurrent";
-    let condition = conditions.iter().find(is_told)?;
-    assert_eq!(condition["status"], "False");
-    condition["message"].as_str().map(str::to_owned)
+    let condition = condition(api, &format!("muxtunnels/{name}"), "Programmed")?;
+    let message = condition["message"].as_str().map(str::to_owned);
+    message.filter(|_| condition["status"] == "Unknown")
 }
 
 /// The other watches continue while the API server refuses one kind, drops the kind's watch, or
@@ -183,17 +207,20 @@ async fn one_kind_in_trouble_silences_no_other() {
                 api.trouble("pods", Some(trouble));
                 sleep(Duration::from_secs(90)).await;
             }
-            let mut service = api.get("services/office-exit").unwrap();
+            let mut service = api.get("services/office-tunnel-exit").unwrap();
             service["spec"]["ports"] = json!([]);
-            api.put("services/office-exit", service);
+            api.put("services/office-tunnel-exit", service);
             let is_back = || {
-                let service = api.get("services/office-exit").unwrap();
+                let service = api.get("services/office-tunnel-exit").unwrap();
                 service["spec"]["ports"] != json!([])
             };
             until(&case, is_back).await;
             // A new tunnel is served.
             put_tunnel(&api, "branch");
-            until(&case, || api.get("deployments/branch-exit").is_some()).await;
+            until(&case, || {
+                api.get("deployments/branch-tunnel-exit").is_some()
+            })
+            .await;
             // Only the failing watch is stale.
             sleep(Duration::from_secs(200)).await;
             let stale: Vec<_> = process
@@ -206,10 +233,9 @@ async fn one_kind_in_trouble_silences_no_other() {
             assert_eq!(stale, ["/api/v1/pods"], "{case}");
             let names = ["office", "branch"];
             if !from_the_beginning {
-                // The tunnels that the watch serves have a condition about the stale watch.
-                let is_told =
-                    |name: &str| stale_watch(&api, name).is_some_and(|of| of.contains("/pods"));
-                until(&case, || names.into_iter().all(is_told)).await;
+                // The operator does not know whether the tunnel still has its configuration.
+                let is_told = || stale_watch(&api, "office").is_some_and(|of| of.contains("/pods"));
+                until(&case, is_told).await;
             }
             // After an answer, the watch is current again without a restart.
             api.trouble("pods", None);
@@ -277,7 +303,7 @@ async fn a_follower_writes_nothing_and_takes_over_all_tunnels_when_the_leader_is
     api.remove("deployments/t0-entry");
     put_tunnel(&api, "new");
     let mut edited = api.get("muxtunnels/t1").unwrap();
-    edited["spec"]["forwards"][1]["listen"]["port"] = json!(444);
+    edited["spec"]["forwards"][1]["port"] = json!(444);
     edited["metadata"]["generation"] = json!(2);
     api.put("muxtunnels/t1", edited);
     let killed = Instant::now();
@@ -339,12 +365,11 @@ fn reconciliations(process: &Process) -> u64 {
 async fn what_only_a_person_can_end_is_looked_at_every_few_minutes() {
     let api = server();
     let process = Process::alone(&api);
-    let mut tunnel = tunnel_json(&SMALLEST.replace("443", "8080"));
+    let mut tunnel = object_json(&SMALLEST.replace("443", "8080"));
     tunnel["metadata"]["uid"] = json!("uid-of-office");
     api.put("muxtunnels/office", tunnel.clone());
     sleep(Duration::from_hours(1)).await;
-    let reason =
-        || api.get("muxtunnels/office").unwrap()["status"]["conditions"][0]["reason"].clone();
+    let reason = || condition(&api, "muxtunnels/office", "Ready").unwrap()["reason"].clone();
     assert_eq!(reason(), "InvalidSpec");
     let reconciliations = reconciliations(&process);
     assert!(
@@ -352,7 +377,7 @@ async fn what_only_a_person_can_end_is_looked_at_every_few_minutes() {
         "{reconciliations} reconciliations in an hour"
     );
     // A user's edit takes effect immediately.
-    tunnel["spec"] = tunnel_json(SMALLEST)["spec"].clone();
+    tunnel["spec"] = object_json(SMALLEST)["spec"].clone();
     tunnel["metadata"]["generation"] = json!(2);
     let begin = Instant::now();
     api.put("muxtunnels/office", tunnel);
@@ -411,7 +436,7 @@ async fn gateways_that_do_not_answer_hold_no_other_tunnel_up_and_are_named() {
     let api = server();
     for number in 0..32 {
         let name = format!("silent-{number}");
-        let mut tunnel = tunnel_json(&format!("{SMALLEST}exit: {{replicas: 20}}\n"));
+        let mut tunnel = object_json(&format!("{SMALLEST}exit: {{replicas: 20}}\n"));
         tunnel["metadata"]["name"] = json!(name);
         tunnel["metadata"]["uid"] = json!(format!("uid-of-{name}"));
         api.put(&format!("muxtunnels/{name}"), tunnel);
@@ -438,8 +463,8 @@ async fn gateways_that_do_not_answer_hold_no_other_tunnel_up_and_are_named() {
         begin.elapsed()
     );
     until("what is silent", || {
-        let tunnel = api.get("muxtunnels/silent-7").unwrap();
-        tunnel["status"]["conditions"][0]["reason"] == "GatewayUnreachable"
+        let ready = condition(&api, "muxtunnels/silent-7", "Ready");
+        ready.is_some_and(|ready| ready["reason"] == "GatewayUnreachable")
     })
     .await;
 }

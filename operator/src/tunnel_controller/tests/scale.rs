@@ -11,19 +11,22 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use kube::Config;
 use muxtunnel_gateway_config::status::Status;
+use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::running::{Process, is_ready};
+use super::running::{Process, is_ready_at};
 use super::*;
 use crate::leader::Leadership;
 use crate::testing::{FakeApi, loopback};
 use crate::tunnel_controller::observe::Gateways;
 
-/// Tunnels of the test, each with its own target Service.
+/// Tunnels of the test, each with its own target Service. Every tenth object is an exit with peers.
 const TUNNELS: usize = 200;
 /// Tunnels of the measurement.
 const MANY: usize = 1000;
+/// The peers of each exit.
+const PEERS: usize = 5;
 /// Foreign Services and Deployments that the watches also deliver.
 const OTHERS: usize = 1000;
 /// The operator's memory limit in the chart, in KiB.
@@ -114,11 +117,42 @@ fn put_objects(api: &FakeApi, tunnels: usize) {
         let mut service = shop_json();
         service["metadata"] = json!({"name": target});
         api.put(&format!("services/{target}"), service);
-        let mut tunnel = tunnel_json(&MANAGED.replace("shop", &target));
-        tunnel["metadata"]["name"] = json!(name);
-        tunnel["metadata"]["uid"] = json!(format!("uid-of-{name}"));
-        api.put(&format!("muxtunnels/{name}"), tunnel);
+        let spec = match is_exit(number) {
+            true => EXIT.replace("shop", &target),
+            false => MANAGED.replace("shop", &target),
+        };
+        let mut object = object_json(&spec);
+        object["metadata"]["name"] = json!(name);
+        object["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        api.put(&path(number), object);
+        let peers = if is_exit(number) { PEERS } else { 0 };
+        for peer in 0..peers {
+            let peer_name = format!("{name}-{peer}");
+            let mut object = peer_json(&peer_name, &entry_key(peer), &json!({}));
+            object["spec"]["exitRef"]["name"] = json!(name);
+            api.put(&format!("muxpeers/{peer_name}"), object);
+        }
     }
+}
+
+/// Whether the object of this number is a MuxExit. The others are MuxTunnels.
+fn is_exit(number: usize) -> bool {
+    number % 10 == 9
+}
+
+/// The path of the object of this number.
+fn path(number: usize) -> String {
+    match is_exit(number) {
+        true => format!("muxexits/t{number}"),
+        false => format!("muxtunnels/t{number}"),
+    }
+}
+
+/// The key of an entry elsewhere.
+fn entry_key(number: usize) -> String {
+    let mut bytes = [7; 32];
+    bytes[0] = u8::try_from(number).unwrap();
+    GatewayKey::new(KeyRole::Entry, bytes).unwrap().to_string()
 }
 
 /// The operator in another process. `test`: the test that runs in both processes.
@@ -142,9 +176,9 @@ async fn run_if_asked() {
 
 /// Waits until all tunnels are ready.
 async fn all_ready(api: &FakeApi, tunnels: usize, begin: Instant) {
-    let waits = || (0..tunnels).find(|number| !is_ready(api, &format!("t{number}")));
+    let waits = || (0..tunnels).find(|number| !is_ready_at(api, &path(*number)));
     while let Some(waiting) = waits() {
-        let tunnel = api.get(&format!("muxtunnels/t{waiting}"));
+        let tunnel = api.get(&path(waiting));
         assert!(begin.elapsed() < WITHIN, "{tunnel:#?}");
         api.run_pods();
         sleep(Duration::from_millis(200)).await;

@@ -1,8 +1,6 @@
 //! Tests upgrades and changes whose roll-out does not end. The pods of each image and of each static
 //! configuration keep a document with which they can start, and no permission that is revoked.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -10,26 +8,28 @@ use kube::runtime::watcher::Event;
 use muxtunnel_gateway_config::{Config, Protocol};
 use serde_json::{Value, json};
 
-use super::reconcile::{Bench, MADE, clock};
+use super::bench::{Bench, MADE, clock};
 use super::*;
 use crate::grants::Grants;
 use crate::grants::tests::{grant, known};
 use crate::labels::MANAGER;
-use crate::settings::Settings;
-use crate::tunnel_controller::PAUSED;
 use crate::tunnel_controller::config_file::is_key;
 
 const SPEC: &str = "
 forwards:
 - name: web
-  listen: {port: 8080}
-  target: {service: {name: shop, namespace: shops, port: http}}
+  port: 8080
+  targets: [{serviceRef: {name: shop, namespace: shops}, port: 80}]
 - name: db
-  listen: {port: 443}
-  target: {address: {host: db.example.com, port: 5432}}
-carrier: {protocol: Jmux, security: {mode: MutualTls, entry: {secretName: near, peers: [exit.example.com]},
-  exit: {secretName: far, peers: [a.example.com, b.example.com]}}}
-policy: {allow: [{host: '*.example.org', port: 443}], deny: [{cidr: 10.1.0.0/16}]}
+  port: 443
+  targets: [{host: db.example.com, port: 5432}]
+carrier: {protocol: JMUX}
+security:
+  mode: Certificates
+  certificates: {entry: {secretRef: {name: near}}, exit: {secretRef: {name: far}}, exitNames: [exit.example.com],
+    entryNames: [a.example.com, b.example.com]}
+allow: [{host: '*.example.org', port: 443}]
+deny: [{cidr: 10.1.0.0/16}]
 ";
 
 fn bench(spec: &str, grants: Grants) -> Bench {
@@ -40,13 +40,9 @@ fn bench(spec: &str, grants: Grants) -> Bench {
     bench
 }
 
-/// Replaces the gateways' image, like an upgrade of the operator.
-fn use_image(bench: &mut Bench, image: &str) {
-    let context = Arc::get_mut(&mut bench.context).unwrap();
-    context.access.settings = Arc::new(Settings {
-        gateway_image: image.to_owned(),
-        ..settings()
-    });
+/// Replaces the gateways' image.
+fn use_image(bench: &Bench, image: &str) {
+    bench.classify(|spec| spec["images"] = json!({"gateway": image}));
 }
 
 /// The key of the configuration that a pod with this spec mounts.
@@ -57,18 +53,27 @@ fn key(spec: &Value) -> String {
 
 /// The key of the Deployment's template.
 fn newest(bench: &Bench, end: &str) -> String {
-    let deployment = bench.api.get(&format!("deployments/office-{end}")).unwrap();
+    let deployment = bench
+        .api
+        .get(&format!("deployments/{}", child(end)))
+        .unwrap();
     key(&deployment["spec"]["template"]["spec"])
 }
 
 fn keys(bench: &Bench, end: &str) -> Vec<String> {
-    let config_map = bench.api.get(&format!("configmaps/office-{end}")).unwrap();
+    let config_map = bench
+        .api
+        .get(&format!("configmaps/{}", child(end)))
+        .unwrap();
     let keys = config_map["data"].as_object().unwrap().keys();
     keys.filter(|key| is_key(key)).cloned().collect()
 }
 
 fn text(bench: &Bench, end: &str, key: &str) -> String {
-    let config_map = bench.api.get(&format!("configmaps/office-{end}")).unwrap();
+    let config_map = bench
+        .api
+        .get(&format!("configmaps/{}", child(end)))
+        .unwrap();
     let text = config_map["data"][key].as_str();
     text.unwrap_or_else(|| panic!("{key} is not in {config_map}"))
         .to_owned()
@@ -76,7 +81,7 @@ fn text(bench: &Bench, end: &str, key: &str) -> String {
 
 /// Stores `text` as the document `key` of the end's ConfigMap, like the operator of another version.
 async fn write(bench: &Bench, end: &str, key: &str, text: &str) {
-    let name = format!("office-{end}");
+    let name = child(end);
     let mut config_map = bench.api.get(&format!("configmaps/{name}")).unwrap();
     config_map["data"][key] = json!(text);
     for kept in ["managedFields", "resourceVersion", "uid"] {
@@ -110,7 +115,10 @@ fn config(bench: &Bench, end: &str, key: &str) -> Config {
 
 /// Pods of the newest template. The earlier pods stay, as in a roll-out that does not end.
 fn start(bench: &Bench, end: &str, name: &str) {
-    let deployment = bench.api.get(&format!("deployments/office-{end}")).unwrap();
+    let deployment = bench
+        .api
+        .get(&format!("deployments/{}", child(end)))
+        .unwrap();
     let template = &deployment["spec"]["template"];
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -119,7 +127,7 @@ fn start(bench: &Bench, end: &str, name: &str) {
         "status": {"phase": "Pending"},
     });
     let path = format!("pods/{name}");
-    bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
+    bench.api.put_pod_of(&child(end), &path, pod);
 }
 
 /// Ends the pods of all ReplicaSets whose template mounts `key`.
@@ -151,18 +159,20 @@ async fn writes_nothing(bench: &Bench) {
 #[tokio::test]
 async fn a_pod_of_a_stuck_roll_out_starts_again_with_the_file_of_its_own_version() {
     let recorded = |end: &str| {
+        let child = child(end);
+        let end = child.strip_prefix("office-").unwrap();
         let path = format!("tests/operator/recorded/0.1.0/jmux-{end}.yaml");
         std::fs::read_to_string(path).unwrap()
     };
-    let mut bench = bench(SMALLEST, known([]));
+    let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let old = ["entry", "exit"].map(|end| (end, newest(&bench, end)));
     for (end, key) in &old {
         write(&bench, end, key, &recorded(end)).await;
     }
-    use_image(&mut bench, "example.com/gateway:2");
+    use_image(&bench, "example.com/gateway:2");
     // The field `limits` is not in the recorded files.
-    let limited = SMALLEST.replacen("listen:", "limits: {streams: 5}\n  listen:", 1);
+    let limited = SMALLEST.replacen("port:", "limits: {streams: 5}\n  port:", 1);
     bench.edit(&limited);
     for _ in 0..3 {
         bench.reconcile().await.unwrap();
@@ -189,8 +199,8 @@ async fn a_pod_starts_again_with_the_settings_of_its_template_and_gets_new_forwa
     let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let old = newest(&bench, "entry");
-    let more = "- {name: more, listen: {port: 8081}, target: {address: {host: a.example.com, port: 1}}}\ncarrier";
-    let secured = MANAGED.replace("protocol: Jmux", "protocol: Native");
+    let more = "- {name: more, port: 8081, targets: [{host: a.example.com, port: 1}]}\ncarrier";
+    let secured = MANAGED.replace("protocol: JMUX", "protocol: Native");
     bench.edit(&secured.replacen("carrier", more, 1));
     for _ in 0..2 {
         bench.reconcile().await.unwrap();
@@ -200,20 +210,20 @@ async fn a_pod_starts_again_with_the_settings_of_its_template_and_gets_new_forwa
     assert_eq!(kept.protocol, Protocol::Jmux);
     assert!(kept.security.files().is_empty());
     assert_eq!(kept.forwards.len(), 3);
-    let new = Config::from_yaml(&document(&bench.api, "entry")).unwrap();
+    let new = Config::from_yaml(&document(&bench.api, "office-entry")).unwrap();
     assert_eq!(new.protocol, Protocol::Native);
     writes_nothing(&bench).await;
 }
 
 #[tokio::test]
 async fn removed_peers_and_targets_and_new_denials_reach_old_pods() {
-    let mut bench = bench(SPEC, known([grant("shops", "site", "shop")]));
+    let bench = bench(SPEC, known([grant("shops", "site", "shop")]));
     bench.run().await;
     let [entry, exit] = of_another_version(&bench).await;
-    use_image(&mut bench, "example.com/gateway:2");
+    use_image(&bench, "example.com/gateway:2");
     bench.reconcile().await.unwrap();
     let before = config(&bench, "exit", &exit);
-    assert_eq!(before.policy.allow.len(), 3);
+    assert_eq!(before.allow.len(), 3);
     bench.edit(
         &SPEC
             .replace(
@@ -229,15 +239,18 @@ async fn removed_peers_and_targets_and_new_denials_reach_old_pods() {
     };
     let after = config(&bench, "exit", &exit);
     assert_eq!(
-        rules(&after.policy.allow),
+        rules(&after.allow),
         ["*.example.org.:443", "shop.shops.svc:80"]
     );
-    assert_eq!(
-        rules(&after.policy.deny),
-        ["10.1.0.0/16", "bad.example.org."]
-    );
+    assert_eq!(rules(&after.deny), ["10.1.0.0/16", "bad.example.org."]);
     let security = serde_json::to_value(&after.security).unwrap();
-    assert_eq!(security["peers"], json!(["b.example.com"]));
+    // The entry that was permitted has its present names.
+    let names = json!(["b.example.com", "c.example.com"]);
+    let entry_names = &security["peers"][0]["certificateNames"];
+    assert_eq!(
+        (entry_names, security["peers"].as_array().map(Vec::len)),
+        (&names, Some(1))
+    );
     let after = config(&bench, "entry", &entry);
     let names: Vec<_> = after.forwards.iter().map(|forward| &forward.name).collect();
     assert_eq!(names, ["web"]);
@@ -260,26 +273,25 @@ async fn removed_peers_and_targets_and_new_denials_reach_old_pods() {
 async fn a_revoked_grant_reaches_old_pods() {
     for paused in [false, true] {
         let grants = known([grant("shops", "site", "shop")]);
-        let mut bench = bench(SPEC, grants.clone());
+        let bench = bench(SPEC, grants.clone());
         bench.run().await;
         let [entry, exit] = of_another_version(&bench).await;
-        use_image(&mut bench, "example.com/gateway:2");
+        use_image(&bench, "example.com/gateway:2");
         bench.reconcile().await.unwrap();
         start(&bench, "exit", "stuck");
         let before = config(&bench, "exit", &exit);
         if paused {
-            bench.annotate(PAUSED, "true");
+            bench.pause(true);
         }
         grants.handle(0, Event::Delete(grant("shops", "site", "shop")));
         bench.reconcile().await.unwrap();
         for key in keys(&bench, "exit") {
             let text = text(&bench, "exit", &key);
-            let policy = Config::from_yaml(&text.replace("further: 1\n", "")).unwrap();
-            let policy = policy.policy;
+            let exit = Config::from_yaml(&text.replace("further: 1\n", "")).unwrap();
             let names =
                 |rule: &muxtunnel_gateway_config::Rule| rule.to_string().contains("shop.shops");
-            assert!(!policy.allow.iter().any(names), "{paused}: {text}");
-            assert!(policy.deny.iter().any(names), "{paused}: {text}");
+            assert!(!exit.allow.iter().any(names), "{paused}: {text}");
+            assert!(exit.deny.iter().any(names), "{paused}: {text}");
         }
         let forwards = config(&bench, "entry", &entry).forwards;
         assert!(
@@ -289,7 +301,7 @@ async fn a_revoked_grant_reaches_old_pods() {
         writes_nothing(&bench).await;
         // What is permitted again returns to the pods.
         assert_ne!(config(&bench, "exit", &exit), before, "{paused}");
-        bench.annotate(PAUSED, "false");
+        bench.pause(false);
         grants.handle(0, Event::Apply(grant("shops", "site", "shop")));
         bench.reconcile().await.unwrap();
         assert_eq!(config(&bench, "exit", &exit), before, "{paused}");
@@ -300,10 +312,10 @@ async fn a_revoked_grant_reaches_old_pods() {
 
 #[tokio::test]
 async fn a_configuration_goes_with_the_last_pod_that_mounts_it() {
-    let mut bench = bench(SMALLEST, known([]));
+    let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let old = newest(&bench, "exit");
-    use_image(&mut bench, "example.com/gateway:2");
+    use_image(&bench, "example.com/gateway:2");
     bench.reconcile().await.unwrap();
     start(&bench, "exit", "new");
     bench.api.run_pods();
@@ -314,14 +326,14 @@ async fn a_configuration_goes_with_the_last_pod_that_mounts_it() {
         "the old ReplicaSet has a pod"
     );
     // The last pod drains.
-    let pod = bench.api.get("pods/office-exit-0").unwrap();
+    let pod = bench.api.get("pods/office-tunnel-exit-0").unwrap();
     stop(&bench, &old);
     let mut ending = pod;
     ending["metadata"]["deletionTimestamp"] = json!("2030-01-01T00:00:00Z");
-    bench.api.put("pods/office-exit-0", ending);
+    bench.api.put("pods/office-tunnel-exit-0", ending);
     bench.reconcile().await.unwrap();
     assert_eq!(keys(&bench, "exit").len(), 2, "an old pod drains");
-    bench.api.remove("pods/office-exit-0");
+    bench.api.remove("pods/office-tunnel-exit-0");
     bench.reconcile().await.unwrap();
     assert_eq!(keys(&bench, "exit"), [newest(&bench, "exit")]);
     writes_nothing(&bench).await;
@@ -329,11 +341,11 @@ async fn a_configuration_goes_with_the_last_pod_that_mounts_it() {
 
 #[tokio::test]
 async fn a_config_map_has_the_newest_configurations_only() {
-    let mut bench = bench(SMALLEST, known([]));
+    let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let mut order = vec![newest(&bench, "exit")];
     for number in 2..9 {
-        use_image(&mut bench, &format!("example.com/gateway:{number}"));
+        use_image(&bench, &format!("example.com/gateway:{number}"));
         bench.reconcile().await.unwrap();
         start(&bench, "exit", &format!("of-{number}"));
         bench.api.run_pods();
@@ -348,7 +360,7 @@ async fn a_config_map_has_the_newest_configurations_only() {
 
 #[tokio::test]
 async fn large_configurations_are_dropped_before_the_api_server_refuses_them() {
-    let mut bench = bench(SMALLEST, known([]));
+    let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let [_, exit] = of_another_version(&bench).await;
     let large = format!(
@@ -357,7 +369,7 @@ async fn large_configurations_are_dropped_before_the_api_server_refuses_them() {
         "a".repeat(920 << 10)
     );
     write(&bench, "exit", &exit, &large).await;
-    use_image(&mut bench, "example.com/gateway:2");
+    use_image(&bench, "example.com/gateway:2");
     bench.reconcile().await.unwrap();
     assert_eq!(keys(&bench, "exit"), [newest(&bench, "exit")]);
     assert_eq!(keys(&bench, "entry").len(), 2);
@@ -365,19 +377,19 @@ async fn large_configurations_are_dropped_before_the_api_server_refuses_them() {
 
 #[tokio::test]
 async fn a_rollback_uses_the_earlier_key_with_the_present_configuration() {
-    let mut bench = bench(SMALLEST, known([]));
+    let bench = bench(SMALLEST, known([]));
     bench.run().await;
     let old = newest(&bench, "entry");
-    let image = settings().gateway_image;
-    use_image(&mut bench, "example.com/gateway:2");
+    let image = images().gateway;
+    use_image(&bench, "example.com/gateway:2");
     bench.reconcile().await.unwrap();
     start(&bench, "entry", "stuck");
     let [newer, _] = of_another_version(&bench).await;
-    use_image(&mut bench, &image);
+    use_image(&bench, &image);
     bench.edit(&SMALLEST.replace("port: 8080", "port: 8088"));
     bench.reconcile().await.unwrap();
     assert_eq!(newest(&bench, "entry"), old);
-    let present = Config::from_yaml(&document(&bench.api, "entry")).unwrap();
+    let present = Config::from_yaml(&document(&bench.api, "office-entry")).unwrap();
     assert_eq!(present.forwards[0].listen, "[::]:8088");
     // The pods of the newer version lose the forward that moved, and nothing else.
     assert_eq!(config(&bench, "entry", &newer).forwards.len(), 1);

@@ -1,19 +1,17 @@
 //! Which tunnels a changed object concerns.
 
 use k8s_openapi::api::core::v1::Service;
-use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use muxtunnel_crds::MuxTunnel;
 use serde_json::json;
 
 use super::*;
 use crate::caches::{Feed, Group};
-use crate::tunnel_controller::PAUSED;
-use crate::tunnel_controller::triggers::{groups, tunnels_naming};
+use crate::tunnel_controller::triggers::{groups, naming};
+use crate::watches::Trigger;
 
 fn tunnel(name: &str, spec: &str) -> MuxTunnel {
-    let mut tunnel: MuxTunnel = serde_json::from_value(tunnel_json(spec)).unwrap();
+    let mut tunnel: MuxTunnel = serde_json::from_value(object_json(spec)).unwrap();
     tunnel.metadata.name = Some(name.to_owned());
     tunnel
 }
@@ -21,8 +19,8 @@ fn tunnel(name: &str, spec: &str) -> MuxTunnel {
 fn known_tunnels() -> Feed<MuxTunnel> {
     let mut feed = Feed::default().grouped(groups);
     let by_address = FAR.replace(
-        "{service: {name: shop, namespace: shops, port: http}}",
-        "{address: {host: db, port: 80}}",
+        "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
+        "[{host: db, port: 80}]",
     );
     for (name, spec) in [
         ("far", FAR),
@@ -34,8 +32,9 @@ fn known_tunnels() -> Feed<MuxTunnel> {
     feed
 }
 
-fn names(references: Vec<ObjectRef<MuxTunnel>>) -> Vec<String> {
-    references.into_iter().map(|found| found.name).collect()
+fn names<T: Into<Trigger>>(references: Vec<T>) -> Vec<String> {
+    let triggers = references.into_iter().map(Into::into);
+    triggers.map(|found: Trigger| found.name).collect()
 }
 
 #[test]
@@ -47,7 +46,7 @@ fn a_changed_service_is_a_matter_of_the_tunnels_that_name_it() {
         service["metadata"]["namespace"] = json!(namespace);
         service["metadata"]["name"] = json!(name);
         let service: Service = serde_json::from_value(service).unwrap();
-        names(tunnels_naming(&known, name, &service))
+        names(naming(&known, name, &service))
     };
     assert_eq!(changed("shops", "shop"), ["far"]);
     assert_eq!(changed("site", "shop"), ["near"]);
@@ -63,9 +62,7 @@ fn a_changed_grant_is_a_matter_of_the_tunnels_that_leave_their_namespace() {
     assert_eq!(concerned(&feed), ["far"]);
     // The gateways of such a tunnel may have targets that its spec does not show.
     let mut paused = tunnel("near", SMALLEST);
-    paused
-        .annotations_mut()
-        .insert(PAUSED.to_owned(), "true".to_owned());
+    paused.spec.paused = true;
     feed.take(Event::Apply(paused));
     assert_eq!(concerned(&feed), ["far", "near"]);
 }

@@ -10,8 +10,8 @@ use super::*;
 use crate::testing::{FakeApi, Trouble};
 
 fn reason(api: &FakeApi, name: &str) -> Value {
-    let tunnel = api.get(&format!("muxtunnels/{name}")).unwrap();
-    tunnel["status"]["conditions"][0]["reason"].clone()
+    let ready = condition(api, &format!("muxtunnels/{name}"), "Ready");
+    ready.map_or(Value::Null, |ready| ready["reason"].clone())
 }
 
 /// Waits until the tunnel `name` has the children, and returns the time.
@@ -67,12 +67,12 @@ async fn ended(api: &FakeApi, (path, code): (&str, &str), end: impl Fn()) -> (Du
 #[tokio::test(start_paused = true)]
 async fn an_object_of_another_owner_that_goes_is_noticed_within_a_minute() {
     let api = server();
-    let path = "configmaps/office-exit";
+    let path = "configmaps/office-tunnel-exit";
     api.put(
         path,
-        json!({"metadata": {"name": "office-exit"}, "data": {}}),
+        json!({"metadata": {"name": "office-tunnel-exit"}, "data": {}}),
     );
-    let (after, reads) = ended(&api, (path, "OwnedByOther"), || api.remove(path)).await;
+    let (after, reads) = ended(&api, (path, "NameTaken"), || api.remove(path)).await;
     assert!(after < Duration::from_mins(1), "{after:?}");
     // A retry reads the object to adopt it, and to name all obstacles.
     assert!((60..=400).contains(&reads), "{reads} reads in an hour");
@@ -97,16 +97,16 @@ async fn a_policy_that_goes_is_noticed_within_a_minute() {
 async fn many_tunnels_with_one_obstacle_do_not_flood_the_api_server() {
     let api = server();
     for number in 0..100 {
-        let path = format!("configmaps/t{number}-exit");
+        let path = format!("configmaps/t{number}-tunnel-exit");
         api.put(
             &path,
-            json!({"metadata": {"name": format!("t{number}-exit")}}),
+            json!({"metadata": {"name": format!("t{number}-tunnel-exit")}}),
         );
         put_tunnel(&api, &format!("t{number}"));
     }
     let _process = Process::alone(&api);
     until("all conditions", || {
-        (0..100).all(|number| reason(&api, &format!("t{number}")) == "OwnedByOther")
+        (0..100).all(|number| reason(&api, &format!("t{number}")) == "NameTaken")
     })
     .await;
     sleep(Duration::from_mins(2)).await;

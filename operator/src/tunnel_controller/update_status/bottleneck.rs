@@ -1,4 +1,4 @@
-//! The bottleneck of the tunnel. The status shows a verdict only after gateways have reported it
+//! The bottleneck of an object. The status shows a verdict only after gateways have reported it
 //! repeatedly.
 //!
 //! The verdict for a direction comes mainly from the sending gateway. A lack of memory or CPU time
@@ -31,7 +31,7 @@ const HELD_MAX: Duration = Duration::from_mins(2);
 /// the gateways that answer give no verdict.
 #[must_use]
 pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
-    let shown = shown.unwrap_or(Direction::ClientToTarget);
+    let shown = shown.unwrap_or(Direction::EntryToExit);
     let other = opposite(shown);
     let direction = if moved(seen, other) > moved(seen, shown) * MORE {
         other
@@ -47,8 +47,8 @@ pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
         receiver.and_then(|carrier| carrier.limit),
     ) {
         // Both directions are idle, so the choice of the direction does not matter.
-        (Some(Limit::Idle), _) => said(Direction::ClientToTarget, from, sender?),
-        (None, Some(Limit::Idle)) => said(Direction::ClientToTarget, to, receiver?),
+        (Some(Limit::Idle), _) => said(Direction::EntryToExit, from, sender?),
+        (None, Some(Limit::Idle)) => said(Direction::EntryToExit, to, receiver?),
         (Some(Limit::Cpu), _) => said(direction, from, sender?),
         (_, Some(Limit::Cpu | Limit::Memory)) => said(direction, to, receiver?),
         // `memory.receive` of the sender bounds data of the opposite direction.
@@ -60,16 +60,16 @@ pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
 
 const fn opposite(direction: Direction) -> Direction {
     match direction {
-        Direction::ClientToTarget => Direction::TargetToClient,
-        Direction::TargetToClient => Direction::ClientToTarget,
+        Direction::EntryToExit => Direction::ExitToEntry,
+        Direction::ExitToEntry => Direction::EntryToExit,
     }
 }
 
 /// The sending and the receiving end.
 const fn ends(direction: Direction) -> (End, End) {
     match direction {
-        Direction::ClientToTarget => (End::Entry, End::Exit),
-        Direction::TargetToClient => (End::Exit, End::Entry),
+        Direction::EntryToExit => (End::Entry, End::Exit),
+        Direction::ExitToEntry => (End::Exit, End::Entry),
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
 
     fn verdict(reason: &str) -> Option<Bottleneck> {
         Some(Bottleneck {
-            direction: Direction::ClientToTarget,
+            direction: Direction::EntryToExit,
             reason: reason.to_owned(),
             message: String::new(),
         })
@@ -178,17 +178,17 @@ mod tests {
 
     #[test]
     fn a_verdict_is_written_once_it_has_held_for_two_observations() {
-        let said = [(0.0, "Cpu"), (30.0, "Cpu"), (60.0, "Cpu")];
-        let stands = [verdict("Idle"), verdict("Cpu"), verdict("Cpu")];
+        let said = [(0.0, "CPU"), (30.0, "CPU"), (60.0, "CPU")];
+        let stands = [verdict("Idle"), verdict("CPU"), verdict("CPU")];
         assert_eq!(settled(&said), stands);
     }
 
     #[test]
     fn verdicts_that_take_turns_change_nothing() {
         let said = [
-            (0.0, "Cpu"),
+            (0.0, "CPU"),
             (30.0, "Idle"),
-            (60.0, "Cpu"),
+            (60.0, "CPU"),
             (90.0, "Memory"),
         ];
         assert!(
@@ -200,15 +200,15 @@ mod tests {
 
     #[test]
     fn two_looks_at_one_second_of_a_gateway_are_one_observation() {
-        let said = [(0.0, "Cpu"), (0.9, "Cpu"), (1.0, "Cpu")];
-        let stands = [verdict("Idle"), verdict("Idle"), verdict("Cpu")];
+        let said = [(0.0, "CPU"), (0.9, "CPU"), (1.0, "CPU")];
+        let stands = [verdict("Idle"), verdict("Idle"), verdict("CPU")];
         assert_eq!(settled(&said), stands);
     }
 
     #[test]
     fn observations_that_are_far_apart_do_not_follow_each_other() {
-        let said = [(0.0, "Cpu"), (121.0, "Cpu"), (123.0, "Cpu")];
-        let stands = [verdict("Idle"), verdict("Idle"), verdict("Cpu")];
+        let said = [(0.0, "CPU"), (121.0, "CPU"), (123.0, "CPU")];
+        let stands = [verdict("Idle"), verdict("Idle"), verdict("CPU")];
         assert_eq!(settled(&said), stands);
     }
 
@@ -216,14 +216,14 @@ mod tests {
     fn tunnels_do_not_speak_for_each_other_and_silence_is_a_verdict_too() {
         let (hold, now) = (BottleneckHold::default(), Instant::now());
         let later = now + Duration::from_secs(2);
-        assert_eq!(hold.settle("a", None, verdict("Cpu"), now), None);
-        assert_eq!(hold.settle("b", None, verdict("Cpu"), later), None);
+        assert_eq!(hold.settle("a", None, verdict("CPU"), now), None);
+        assert_eq!(hold.settle("b", None, verdict("CPU"), later), None);
         assert_eq!(
-            hold.settle("a", None, verdict("Cpu"), later),
-            verdict("Cpu")
+            hold.settle("a", None, verdict("CPU"), later),
+            verdict("CPU")
         );
-        let silence = |at| hold.settle("a", verdict("Cpu"), None, at);
-        assert_eq!(silence(now), verdict("Cpu"));
+        let silence = |at| hold.settle("a", verdict("CPU"), None, at);
+        assert_eq!(silence(now), verdict("CPU"));
         assert_eq!(silence(later), None);
     }
 }

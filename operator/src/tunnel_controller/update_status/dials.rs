@@ -14,9 +14,10 @@ use crate::tunnel_controller::observe::Seen;
 /// Minimum number of dials in the window. Fewer dials do not change a condition.
 const DIALS_MIN: u64 = 5;
 
-/// A sentence for each forward all of whose recent dials failed, in all gateways of `end` together.
-/// The sentences have no numbers, so that an unchanged state does not change the status.
-pub(super) fn failing(seen: &Seen, end: End) -> Vec<String> {
+/// The item of the spec and a sentence for each forward all of whose recent dials failed, in all
+/// gateways of `end` together. The sentences have no numbers, so that an unchanged state does not
+/// change the status.
+pub(super) fn failing(seen: &Seen, end: End) -> Vec<(String, String)> {
     let mut sums: BTreeMap<(&str, &str), Dials> = BTreeMap::new();
     for forward in answers(seen, end).flat_map(|(_, status)| &status.forwards) {
         if let Some(dials) = forward.dials {
@@ -30,10 +31,11 @@ pub(super) fn failing(seen: &Seen, end: End) -> Vec<String> {
         .filter(|(_, dials)| dials.connected == 0 && dials.failed >= DIALS_MIN);
     let sentence = |((name, target), _)| {
         let minutes = DIALS_SECONDS / 60;
-        format!(
-            "forward {name}: no connection of the last {minutes} minutes reached the target {target}. Check that \
-             the target listens on this port, and check the targetPort of its Service"
-        )
+        let sentence = format!(
+            "no connection of the last {minutes} minutes reached the target {target}. Check that the target listens on \
+             this port, and check the targetPort of its Service"
+        );
+        (format!("forward {name}"), sentence)
     };
     failing.map(sentence).collect()
 }

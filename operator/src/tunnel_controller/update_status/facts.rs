@@ -3,20 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::Service;
-use kube::ResourceExt;
-use muxtunnel_crds::{CarrierStatus, GatewayStatus, MuxTunnelStatus, PacketStatus};
-use muxtunnel_gateway_config::CARRIER_PORT;
+use muxtunnel_contract::labels::{COMPONENT, OWNER_KIND, OWNER_NAME};
+use muxtunnel_crds::{
+    CarrierStatus, ConnectStatus, GatewayStatus, MuxExitStatus, MuxRendezvousStatus,
+    MuxTunnelStatus, NetworkStatus, PeerCounts, SysctlStatus,
+};
 
-use super::credentials;
-use super::verdicts::{answers, ready_replicas, viewpoint, wanted};
+use super::status::Status;
+use super::verdicts::{active, answers, ready_replicas, viewpoint, wanted};
+use super::{addresses, credentials, named};
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
-use crate::tunnel_controller::build::service::ssh_name;
 use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::observe::Seen;
-use crate::tunnel_controller::publish::{address, is_balanced, load_balancer};
-use crate::tunnel_controller::validate::ValidatedTunnel;
+use crate::tunnel_controller::validate::ValidatedObject;
 
 /// Maximum number of sysctls in the status.
 const SYSCTLS_MAX: usize = 64;
@@ -24,161 +25,160 @@ const SYSCTLS_MAX: usize = 64;
 const SYSCTL_BYTES_MAX: usize = 256;
 /// Maximum number of assigned addresses in the status, and of assigned DNS servers.
 const ASSIGNED_MAX: usize = 8;
-/// Maximum number of reasons of dropped packets in the status.
-const REASONS_MAX: usize = 32;
 
 /// The status without its conditions.
 #[must_use]
 pub fn facts(
-    tunnel: &ValidatedTunnel,
+    object: &ValidatedObject,
     applied: &Applied,
     seen: &Seen,
     certified: &Certified,
-) -> MuxTunnelStatus {
-    let mut rtts: Vec<f64> = answers(seen, viewpoint(tunnel))
-        .flat_map(|(_, status)| &status.carriers)
-        .map(|carrier| carrier.rtt_min_milliseconds)
+) -> Status {
+    let class_name = Some(object.class.name.clone());
+    let keys = credentials::keys(object, applied, &certified.keys, seen);
+    let newest_first = keys.iter().rev();
+    let public_keys = newest_first
+        .filter_map(|key| key.public_key.clone())
         .collect();
-    rtts.sort_by(f64::total_cmp);
-    let transports: BTreeSet<String> = answers(seen, viewpoint(tunnel))
-        .flat_map(|(_, status)| &status.carriers)
-        .map(|carrier| carrier.transport.to_string())
-        .collect();
-    let keys = credentials::keys(tunnel, &certified.keys, seen);
-    let mut newest_first: Vec<_> = keys.iter().collect();
-    newest_first.sort_by_key(|key| std::cmp::Reverse(key.generation));
-    let public_keys = newest_first.into_iter();
-    MuxTunnelStatus {
-        public_keys: public_keys
-            .filter_map(|key| key.public_key.clone())
-            .collect(),
-        keys,
-        entry: side(tunnel, applied, End::Entry),
-        exit: side(tunnel, applied, End::Exit),
-        rendezvous: side(tunnel, applied, End::Rendezvous),
-        carriers: tunnel.rendezvous.is_none().then(|| CarrierStatus {
-            up: i32::try_from(rtts.len()).unwrap_or(i32::MAX),
-            rtt_milliseconds: rtts.get(rtts.len() / 2).copied(),
-            transports: transports.into_iter().collect::<Vec<_>>().join(","),
+    let carriers = Some(carriers(object, seen));
+    let network = object.network.as_ref().map(|_| network(object, seen));
+    let gateways = |end| gateways(object, applied, end);
+    let endpoints = |end| addresses::endpoints(object, applied, end);
+    match object.kind() {
+        Kind::Tunnel => {
+            let active = match object.has(End::Exit) {
+                true => Vec::new(),
+                false => active(object, seen),
+            };
+            Status::Tunnel(MuxTunnelStatus {
+                class_name,
+                public_keys,
+                keys,
+                entry: gateways(End::Entry),
+                exit: gateways(End::Exit),
+                services: addresses::services(object, applied),
+                connect: (!active.is_empty()).then_some(ConnectStatus { active }),
+                carriers,
+                network,
+                sysctls: sysctls(seen),
+                ..MuxTunnelStatus::default()
+            })
+        }
+        Kind::Exit => {
+            let gateways = gateways(End::Exit).unwrap_or_default();
+            Status::Exit(MuxExitStatus {
+                class_name,
+                public_keys,
+                keys,
+                replicas: gateways.replicas,
+                ready_replicas: gateways.ready_replicas,
+                selector: Some(selector(object, End::Exit)),
+                endpoints: endpoints(End::Exit),
+                ssh_endpoint: addresses::ssh(object, applied),
+                peers: Some(peers(object, seen)),
+                carriers,
+                network,
+                sysctls: sysctls(seen),
+                ..MuxExitStatus::default()
+            })
+        }
+        Kind::Rendezvous => Status::Rendezvous(MuxRendezvousStatus {
+            class_name,
+            public_keys,
+            keys,
+            endpoints: endpoints(End::Rendezvous),
+            carriers,
+            ..MuxRendezvousStatus::default()
         }),
-        packets: tunnel.network.as_ref().map(|_| packets(tunnel, seen)),
-        sysctls: sysctls(seen),
-        ..MuxTunnelStatus::default()
     }
 }
 
-fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<GatewayStatus> {
-    let gateway = end.gateway(tunnel)?;
-    let name = end.child_name(tunnel);
-    let deployment = applied
-        .deployments
-        .iter()
-        .find(|deployment| deployment.name_any() == name);
-    let service = applied
-        .services
-        .iter()
-        .find(|service| service.name_any() == name);
-    // An entry without listening forwards has no Service.
-    let host = service.and_then(|service| own_address(service, tunnel));
-    let ssh = end.ssh(tunnel).and_then(|ssh| {
-        let name = ssh_name(tunnel);
-        let service = applied.services.iter().find(|one| one.name_any() == name);
-        let host = own_address(service?, tunnel)?;
-        Some(format!("{host}:{}", ssh.port))
-    });
-    let replicas = wanted(gateway.replicas, deployment);
-    let ready_replicas = deployment.map_or(0, ready_replicas);
+fn gateways(object: &ValidatedObject, applied: &Applied, end: End) -> Option<GatewayStatus> {
+    let gateway = object.gateway(end)?;
+    let deployment = named(&applied.deployments, &object.child(end));
     Some(GatewayStatus {
-        replicas,
-        ready_replicas,
-        ready: format!("{ready_replicas}/{replicas}"),
-        address: match end {
-            End::Entry => host,
-            End::Exit => address(tunnel, applied).filter(|_| end.is_dialled(tunnel)),
-            End::Rendezvous => host.map(|host| format!("{host}:{CARRIER_PORT}")),
-        },
-        ssh_address: ssh,
+        replicas: wanted(gateway.replicas, deployment),
+        ready_replicas: deployment.map_or(0, ready_replicas),
     })
 }
 
-/// The address of a Service. `None` while its load balancer has no address, because clients outside
-/// of the cluster cannot use the name of the Service.
-fn own_address(service: &Service, tunnel: &ValidatedTunnel) -> Option<String> {
-    let own = || format!("{}.{}.svc", service.name_any(), tunnel.namespace);
-    load_balancer(service).or_else(|| (!is_balanced(service)).then(own))
+/// The selector of the pods of `end`, as text.
+fn selector(object: &ValidatedObject, end: End) -> String {
+    let (kind, name) = object.holder.labelled();
+    let component = end.component();
+    format!("{OWNER_KIND}={kind},{OWNER_NAME}={name},{COMPONENT}={component}")
 }
 
-fn packets(tunnel: &ValidatedTunnel, seen: &Seen) -> PacketStatus {
+fn carriers(object: &ValidatedObject, seen: &Seen) -> CarrierStatus {
+    let gateways = answers(seen, viewpoint(object));
+    let carriers: Vec<_> = gateways.flat_map(|(_, status)| &status.carriers).collect();
+    let transports = carriers.iter().map(|carrier| carrier.transport.to_string());
+    let transports: BTreeSet<_> = transports.collect();
+    CarrierStatus {
+        connected: number(carriers.len()),
+        transports: transports.into_iter().collect(),
+    }
+}
+
+/// The number of MuxPeers of the exit, and of those that have a carrier.
+fn peers(object: &ValidatedObject, seen: &Seen) -> PeerCounts {
+    let served = object.peers.iter().filter_map(|peer| peer.served());
+    let names: BTreeSet<_> = served.filter_map(|peer| peer.name.as_deref()).collect();
+    let reported = answers(seen, End::Exit).flat_map(|(_, status)| &status.peers);
+    let connected = reported.filter(|peer| peer.carriers > 0);
+    let connected = connected.filter_map(|peer| names.get(peer.name.as_deref()?));
+    let connected: BTreeSet<_> = connected.collect();
+    PeerCounts {
+        total: number(object.peers.len()),
+        connected: number(connected.len()),
+    }
+}
+
+fn network(object: &ValidatedObject, seen: &Seen) -> NetworkStatus {
     let of = |end| answers(seen, end).filter_map(|(_, status)| status.packets.as_ref());
-    let sessions = of(viewpoint(tunnel)).map(|packets| packets.sessions);
+    let sessions = of(viewpoint(object)).map(|packets| packets.sessions);
     let sessions = sessions.fold(0, u32::saturating_add);
     let assigned = of(End::Entry).find_map(|packets| packets.assigned.as_ref());
     let texts = |addresses: &[IpAddr]| {
         let addresses = addresses.iter().take(ASSIGNED_MAX);
         addresses.map(IpAddr::to_string).collect()
     };
-    let mut drops: BTreeMap<&str, u64> = BTreeMap::new();
-    for (reason, count) in End::ALL
-        .into_iter()
-        .flat_map(of)
-        .flat_map(|packets| &packets.drops)
-    {
-        let sum = drops.entry(reason).or_default();
-        *sum = sum.saturating_add(*count);
-    }
-    let drops = drops.into_iter().filter(|(_, count)| *count > 0);
-    PacketStatus {
+    NetworkStatus {
         sessions: i32::try_from(sessions).unwrap_or(i32::MAX),
         addresses: assigned.map_or(Vec::new(), |assigned| texts(&assigned.addresses)),
         dns_servers: assigned.map_or(Vec::new(), |assigned| texts(&assigned.dns_servers)),
-        drops: drops
-            .take(REASONS_MAX)
-            .map(|(reason, count)| (cut(reason.to_owned()), one_digit(count)))
-            .collect(),
     }
 }
 
-/// Rounds `count` down to one significant digit, so that a growing count rarely changes the status.
-fn one_digit(count: u64) -> i64 {
-    let unit = 10_u64.pow(count.checked_ilog10().unwrap_or(0));
-    i64::try_from(count / unit * unit).unwrap_or(i64::MAX)
-}
-
-fn cut(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(SYSCTL_BYTES_MAX));
-    text
+fn number(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 /// The sysctls that the gateways report. If gateways differ, contains all values with their ends.
-fn sysctls(seen: &Seen) -> BTreeMap<String, String> {
+fn sysctls(seen: &Seen) -> Vec<SysctlStatus> {
     let mut values: BTreeMap<&str, BTreeSet<(String, &str)>> = BTreeMap::new();
     for end in End::ALL {
         for (_, status) in answers(seen, end) {
             for (name, value) in &status.sysctls {
-                values
-                    .entry(name)
-                    .or_default()
-                    .insert((folded(value), end.component()));
+                let own = values.entry(name).or_default();
+                own.insert((folded(value), end.component()));
             }
         }
     }
-    values
-        .into_iter()
-        .take(SYSCTLS_MAX)
-        .map(|(name, values)| {
-            let distinct: BTreeSet<_> = values.iter().map(|(value, _)| value).collect();
-            let text = if let [value] = distinct.iter().collect::<Vec<_>>()[..] {
-                (*value).clone()
-            } else {
-                values
-                    .iter()
-                    .map(|(value, end)| format!("{value} ({end})"))
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            };
-            (name.to_owned(), cut(text))
-        })
-        .collect()
+    let sysctls = values.into_iter().take(SYSCTLS_MAX).map(|(name, values)| {
+        let distinct: BTreeSet<_> = values.iter().map(|(value, _)| value).collect();
+        let mut value = match distinct.iter().collect::<Vec<_>>()[..] {
+            [value] => (*value).clone(),
+            _ => {
+                let each = values.iter().map(|(value, end)| format!("{value} ({end})"));
+                each.collect::<Vec<_>>().join(", ")
+            }
+        };
+        value.truncate(value.floor_char_boundary(SYSCTL_BYTES_MAX));
+        let name = name.to_owned();
+        SysctlStatus { name, value }
+    });
+    sysctls.collect()
 }
 
 /// Normalizes a value to words that are separated by one space, as the kernel interprets it.

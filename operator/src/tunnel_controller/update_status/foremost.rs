@@ -1,20 +1,19 @@
-//! The foremost cause that keeps a tunnel from being ready. Pure.
+//! The foremost cause that keeps an object from being ready. Pure.
 //!
 //! [`foremost`] is the only place that decides which of several causes `Ready` reports. The list in
 //! it has the order in which a person has to remove the causes: first what the operator cannot
 //! write, then what the gateways cannot use, then the pods, the gateways, the carriers and the
 //! addresses.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::tunnel_condition as condition;
+use muxtunnel_crds::condition;
 use muxtunnel_gateway_config::status::Status;
 
-use super::files;
+use super::addresses::{is_balanced, load_balancers};
 use super::verdicts::{answers, ready_replicas, wanted};
+use super::{files, named};
 use crate::conditions::Verdict;
 use crate::pods::replica_failure;
 use crate::tunnel_controller::apply::Applied;
@@ -24,39 +23,53 @@ use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, SeenPod};
 use crate::tunnel_controller::pods::WAITING_SECONDS_MIN;
 use crate::tunnel_controller::problem::Problem;
-use crate::tunnel_controller::publish::{is_balanced, load_balancer};
-use crate::tunnel_controller::validate::{Replicas, ValidatedTunnel};
+use crate::tunnel_controller::validate::{Finding, Replicas, ValidatedObject};
 
-/// The observations of one tunnel.
+/// The observations of one object.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a> {
-    pub(super) tunnel: &'a ValidatedTunnel,
+    pub(super) object: &'a ValidatedObject,
     pub(super) applied: &'a Applied,
     pub(super) seen: &'a Seen,
     pub(super) certified: &'a Certified,
 }
 
-/// The foremost cause, or `None` if the tunnel is ready. `parts`: the other conditions that `Ready`
+/// The foremost cause, or `None` if the object is ready. `parts`: the conditions that `Ready`
 /// depends on.
-pub(super) fn foremost(facts: Facts<'_>, parts: &[&Verdict]) -> Option<Problem> {
-    let Facts {
-        tunnel, applied, ..
-    } = facts;
-    let causes: [&dyn Fn() -> Option<Problem>; 8] = [
-        &|| applied.refusal.clone(),
+pub(super) fn foremost(facts: Facts<'_>, parts: &[Verdict]) -> Option<Problem> {
+    let is = |part: &Verdict, type_: &str| part.type_ == type_ && part.holds != Some(true);
+    let causes: [&dyn Fn() -> Option<Problem>; 5] = [
+        &|| facts.applied.refusal.clone(),
         &|| part(parts, is_obstacle),
-        &|| lacking(Code::TargetNotPermitted, &tunnel.forbidden),
-        &|| lacking(Code::TargetServiceNotFound, &tunnel.unresolved),
-        &|| not_rolled_out(facts),
-        &|| behind(facts),
-        &|| without_address(tunnel, applied),
-        &|| part(parts, |part| is_open(tunnel, part)),
+        &|| part(parts, |part| is(part, condition::ACCEPTED)),
+        &|| part(parts, |part| is(part, condition::PROGRAMMED)),
+        &|| part(parts, |part| part.holds != Some(true)),
     ];
     causes.into_iter().find_map(|cause| cause())
 }
 
-fn part(parts: &[&Verdict], counts: impl Fn(&Verdict) -> bool) -> Option<Problem> {
-    let part = parts.iter().find(|part| counts(part))?;
+/// Why the gateways do not have the current spec, or are not reachable. `tuning`: whether the
+/// requested sysctls are in force. An obstacle there holds the Deployments.
+pub(super) fn unprogrammed(facts: Facts<'_>, tuning: Option<&Verdict>) -> Option<Problem> {
+    let Facts {
+        object, applied, ..
+    } = facts;
+    let causes: [&dyn Fn() -> Option<Problem>; 6] = [
+        &|| applied.refusal.clone(),
+        &|| part(tuning, is_obstacle),
+        &|| lacking(object, Code::TargetServiceNotFound),
+        &|| not_rolled_out(facts),
+        &|| behind(facts),
+        &|| without_address(object, applied),
+    ];
+    causes.into_iter().find_map(|cause| cause())
+}
+
+fn part<'a>(
+    parts: impl IntoIterator<Item = &'a Verdict>,
+    counts: impl Fn(&Verdict) -> bool,
+) -> Option<Problem> {
+    let part = parts.into_iter().find(|part| counts(part))?;
     Some(Problem {
         code: part.code,
         detail: part.detail.clone(),
@@ -69,10 +82,7 @@ fn is_obstacle(part: &Verdict) -> bool {
     part.holds == Some(false)
         && match part.code {
             // These causes follow from the pods or the Services, or resolve themselves.
-            Code::CertificatePending
-            | Code::CertificateExpiring
-            | Code::KeyPending
-            | Code::NotRequested => false,
+            Code::CertificatePending | Code::CertificateExpiring | Code::KeyPending => false,
             _ if part.type_ == condition::CREDENTIALS_VALID => true,
             code => matches!(
                 code,
@@ -81,27 +91,17 @@ fn is_obstacle(part: &Verdict) -> bool {
                     | Code::SysctlProbing
                     | Code::SysctlProbeFailed
                     | Code::PodSecurityTooStrict
-                    | Code::WanDisabled
                     | Code::WanUnsupported
                     | Code::InterfaceFailed
             ),
         }
 }
 
-/// Whether the condition keeps a tunnel whose gateways are ready from being ready. A tunnel whose
-/// entry is remote is ready even without a carrier, because the entry may connect at any time.
-fn is_open(tunnel: &ValidatedTunnel, part: &Verdict) -> bool {
-    let carrier_counts = tunnel.entry.is_some();
-    part.holds != Some(true)
-        && part.code != Code::NotRequested
-        && (carrier_counts || part.type_ != condition::CARRIER_CONNECTED)
-}
-
-fn lacking(code: Code, sentences: &[String]) -> Option<Problem> {
-    (!sentences.is_empty()).then(|| Problem {
-        code,
-        detail: sentences.join("; "),
-    })
+/// The problems of targets with this code.
+pub(super) fn lacking(object: &ValidatedObject, code: Code) -> Option<Problem> {
+    let sentences: Vec<_> = object.findings.of(code).map(Finding::text).collect();
+    let detail = sentences.join("; ");
+    (!sentences.is_empty()).then_some(Problem { code, detail })
 }
 
 /// The ends whose Deployments are not rolled out: a sentence with the cause for each end, and the
@@ -109,21 +109,23 @@ fn lacking(code: Code, sentences: &[String]) -> Option<Problem> {
 fn not_rolled_out(facts: Facts<'_>) -> Option<Problem> {
     let mut code = None;
     let mut sentences = Vec::new();
-    for end in End::ALL {
-        let Some(gateway) = end.gateway(facts.tunnel) else {
-            continue;
-        };
-        let deployment = deployment(facts, end);
+    for (end, gateway) in &facts.object.gateways {
+        let (end, deployment) = (*end, deployment(facts, *end));
         if deployment.is_some_and(|deployment| is_rolled_out(deployment, gateway.replicas)) {
             continue;
         }
+        let wanted = wanted(gateway.replicas, deployment);
+        let cause = cause_at(facts, end, deployment);
+        let waits = (cause.as_ref()).is_some_and(|cause| cause.code == Code::CarrierConnecting);
+        if waits && answers(facts.seen, end).count() >= usize::try_from(wanted).unwrap_or(0) {
+            // These entries have the spec. Only a carrier is missing, which is another condition.
+            continue;
+        }
         let mut sentence = format!(
-            "{}: {} of {} gateways ready",
+            "{}: {} of {wanted} gateways ready",
             end.component(),
             deployment.map_or(0, ready_replicas),
-            wanted(gateway.replicas, deployment)
         );
-        let cause = cause_at(facts, end, deployment);
         if let Some(cause) = &cause {
             sentence.push_str(": ");
             sentence.push_str(&cause.detail);
@@ -136,9 +138,7 @@ fn not_rolled_out(facts: Facts<'_>) -> Option<Problem> {
 }
 
 fn deployment<'a>(facts: Facts<'a>, end: End) -> Option<&'a Deployment> {
-    let name = end.child_name(facts.tunnel);
-    let mut deployments = facts.applied.deployments.iter();
-    deployments.find(|deployment| deployment.name_any() == name)
+    named(&facts.applied.deployments, &facts.object.child(end))
 }
 
 /// Whether all pods have the newest template and the requested number is ready. With an autoscaler,
@@ -242,7 +242,7 @@ fn awaits_restart(status: &Status) -> bool {
 /// of the pod.
 fn not_started(facts: Facts<'_>, end: End) -> Option<Problem> {
     let pod = pods(facts.seen, end).find(|pod| pod.answer.is_none())?;
-    let secrets: Vec<_> = end.secrets(facts.tunnel).into_iter().collect();
+    let secrets: Vec<_> = facts.object.secrets(end).into_iter().collect();
     let is_new = |made: i64| facts.certified.now - made < WAITING_SECONDS_MIN;
     if secrets.is_empty() || pod.made.is_some_and(is_new) {
         return None;
@@ -276,8 +276,6 @@ pub(super) fn no_carrier(pod: &SeenPod, status: &Status) -> String {
 
 /// The first gateway that does not answer, reports a fault, or runs an older configuration.
 fn behind(facts: Facts<'_>) -> Option<Problem> {
-    let config_maps = facts.applied.config_maps.iter();
-    let config_maps: BTreeMap<_, _> = config_maps.map(|one| (one.name_any(), one)).collect();
     facts.seen.pods.iter().find_map(|pod| {
         if let Some(problem) = unreachable(pod) {
             return Some(problem);
@@ -286,7 +284,7 @@ fn behind(facts: Facts<'_>) -> Option<Problem> {
         if let Some(problem) = faulty((pod, status)) {
             return Some(problem);
         }
-        let config_map = config_maps.get(&pod.end.child_name(facts.tunnel));
+        let config_map = named(&facts.applied.config_maps, &facts.object.child(pod.end));
         let hash = config_map.and_then(|own| expected_hash(own, pod.config.as_deref()?));
         let is_newest = hash.as_ref() == Some(&status.config_hash);
         (!is_newest).then(|| Problem {
@@ -298,23 +296,25 @@ fn behind(facts: Facts<'_>) -> Option<Problem> {
 
 /// The Services whose load balancer has no address yet. An address of the spec replaces the address
 /// of the exit's Service.
-fn without_address(tunnel: &ValidatedTunnel, applied: &Applied) -> Option<Problem> {
-    let advertised = tunnel
-        .advertised
-        .is_some()
-        .then(|| End::Exit.child_name(tunnel));
+fn without_address(object: &ValidatedObject, applied: &Applied) -> Option<Problem> {
+    let advertised = object.gateways.iter().filter_map(|(end, gateway)| {
+        gateway.carrier_port.as_ref()?.advertised.as_ref()?;
+        Some(object.child(*end))
+    });
+    let advertised: Vec<_> = advertised.collect();
     let pending = applied.services.iter().filter(|service| {
         is_balanced(service)
-            && load_balancer(service).is_none()
-            && advertised.as_ref() != Some(&service.name_any())
+            && load_balancers(service).next().is_none()
+            && !advertised.contains(&service.name_any())
     });
     let sentences: Vec<_> = pending
         .map(|service| {
-            format!(
-                "Service {} has no load balancer address yet",
-                service.name_any()
-            )
+            let name = service.name_any();
+            format!("Service {name} has no load balancer address yet")
         })
         .collect();
-    lacking(Code::AddressPending, &sentences)
+    (!sentences.is_empty()).then(|| Problem {
+        code: Code::AddressPending,
+        detail: sentences.join("; "),
+    })
 }

@@ -4,19 +4,23 @@ mod network;
 mod tuning;
 mod wan;
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::tunnel_condition as condition;
+use muxtunnel_crds::condition;
 use muxtunnel_gateway_config::status::Status;
 
-use super::foremost::{Facts, foremost, no_carrier};
+use super::foremost::{Facts, foremost, lacking, no_carrier, unprogrammed};
+use super::progress::progress;
 use super::{credentials, dials};
 use crate::conditions::Verdict;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::observe::{Seen, SeenPod};
-use crate::tunnel_controller::validate::{Replicas, ValidatedTunnel};
+use crate::tunnel_controller::validate::{Replicas, ValidatedObject};
 use network::network_ready;
 use tuning::tuning_applied;
 use wan::wan_emulated;
@@ -25,45 +29,75 @@ use wan::wan_emulated;
 const FIRST_CONNECTION: &str = "Nodes may need a second until connections reach a new Service \
                                 (kube-proxy).";
 
-/// The verdicts for the seven conditions.
+/// The verdicts for the conditions that apply to `object`. `stale`: the paths of the stale watches.
 #[must_use]
 pub fn verdicts(
-    tunnel: &ValidatedTunnel,
+    object: &ValidatedObject,
     applied: &Applied,
     seen: &Seen,
-    certified: &Certified,
+    (certified, stale): (&Certified, &[String]),
 ) -> Vec<Verdict> {
-    let carrier = carrier_connected(tunnel, seen);
-    let credentials = credentials::valid(tunnel, applied, seen, certified);
-    let tuning = tuning_applied(tunnel, seen);
-    let wan = wan_emulated(tunnel, seen);
-    let network = network_ready(tunnel, seen);
     let facts = Facts {
-        tunnel,
+        object,
         applied,
         seen,
         certified,
     };
-    vec![
-        ready(facts, &[&carrier, &credentials, &tuning, &wan, &network]),
-        available(tunnel, seen),
-        carrier,
-        credentials,
+    let tuning = tuning_applied(object, seen);
+    let programmed = programmed(facts, tuning.as_ref(), stale);
+    let is_programmed = programmed.holds == Some(true);
+    let parts = [
+        Some(accepted(object)),
+        Some(programmed),
+        connected(object, seen),
+        Some(available(object, seen)),
+        credentials::valid(object, applied, seen, certified),
         tuning,
-        wan,
-        network,
-    ]
+        wan_emulated(object, seen),
+        network_ready(object, seen),
+    ];
+    let mut verdicts: Vec<_> = parts.into_iter().flatten().collect();
+    let ready = ready(facts, &verdicts);
+    verdicts.extend(progress(&ready, is_programmed));
+    verdicts.push(ready);
+    verdicts
 }
 
 /// Whether all objects and gateways match the spec, or the foremost cause why not.
-fn ready(facts: Facts<'_>, parts: &[&Verdict]) -> Verdict {
-    match foremost(facts, parts) {
-        Some(problem) => Verdict::no(condition::READY, problem.code, problem.detail),
-        None => Verdict {
-            detail: format!("{} {FIRST_CONNECTION}", Code::Reconciled.cause()),
-            ..Verdict::yes(condition::READY, Code::Reconciled)
-        },
+fn ready(facts: Facts<'_>, parts: &[Verdict]) -> Verdict {
+    let Some(problem) = foremost(facts, parts) else {
+        return Verdict::yes(condition::READY, Code::Reconciled)
+            .with(format!("{} {FIRST_CONNECTION}", Code::Reconciled.cause()));
+    };
+    let is_false = parts.iter().any(|part| part.holds == Some(false));
+    Verdict {
+        holds: is_false.then_some(false),
+        ..Verdict::no(condition::READY, problem.code, problem.detail)
     }
+}
+
+/// Whether other namespaces permit all targets of the spec, which is valid.
+fn accepted(object: &ValidatedObject) -> Verdict {
+    match lacking(object, Code::TargetNotPermitted) {
+        Some(problem) => Verdict::no(condition::ACCEPTED, problem.code, problem.detail),
+        None => Verdict::yes(condition::ACCEPTED, Code::Accepted),
+    }
+}
+
+/// Whether the children are written, all gateways run the current configuration, and the Services
+/// have addresses.
+fn programmed(facts: Facts<'_>, tuning: Option<&Verdict>, stale: &[String]) -> Verdict {
+    if let Some(problem) = unprogrammed(facts, tuning) {
+        return Verdict::no(condition::PROGRAMMED, problem.code, problem.detail);
+    }
+    if stale.is_empty() {
+        return Verdict::yes(condition::PROGRAMMED, Code::Programmed);
+    }
+    let detail = format!(
+        "the API server has not answered these watches for three minutes: {}",
+        stale.join(", ")
+    );
+    Verdict::unknown(condition::PROGRAMMED, Code::WatchUnanswered, detail)
 }
 
 pub(super) fn ready_replicas(deployment: &Deployment) -> i32 {
@@ -89,66 +123,70 @@ pub(super) fn answers(seen: &Seen, end: End) -> impl Iterator<Item = (&SeenPod, 
 }
 
 /// The end whose carriers determine the conditions.
-pub(super) fn viewpoint(tunnel: &ValidatedTunnel) -> End {
-    match (&tunnel.entry, &tunnel.rendezvous) {
-        (Some(_), _) => End::Entry,
-        (None, Some(_)) => End::Rendezvous,
-        (None, None) => End::Exit,
+pub(super) const fn viewpoint(object: &ValidatedObject) -> End {
+    match object.kind() {
+        Kind::Tunnel => End::Entry,
+        Kind::Exit => End::Exit,
+        Kind::Rendezvous => End::Rendezvous,
     }
 }
 
-fn available(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
-    let end = viewpoint(tunnel);
+/// Whether a ready gateway passes connections to at least one target, or accepts carriers.
+fn available(object: &ValidatedObject, seen: &Seen) -> Verdict {
+    let end = viewpoint(object);
     let no = |code, detail| Verdict::no(condition::AVAILABLE, code, detail);
     if !seen.pods.iter().any(|pod| pod.end == end && pod.ready) {
         let detail = format!("no {} gateway is ready", end.component());
         return no(Code::GatewaysNotReady, detail);
     }
-    let works = |(pod, status): (&SeenPod, &Status)| {
-        pod.ready && (end != End::Entry || !status.carriers.is_empty())
-    };
-    if !answers(seen, end).any(works) {
+    let has_carrier = |(pod, status): (&SeenPod, &Status)| pod.ready && !status.carriers.is_empty();
+    if end == End::Entry && !answers(seen, end).any(has_carrier) {
         let detail = "no ready gateway has a carrier".to_owned();
         return no(Code::CarrierConnecting, detail);
     }
     if let Some(detail) = End::ALL.into_iter().find_map(|end| out_of_files(seen, end)) {
         return no(Code::OpenFilesExhausted, detail);
     }
-    let lost = [
-        (Code::TargetNotPermitted, &tunnel.forbidden),
-        (Code::TargetServiceNotFound, &tunnel.unresolved),
-        (Code::TargetNotReady, &tunnel.unready),
-    ];
-    let mut failing = dials::failing(seen, end);
-    // A forward counts once, with the first of its problems.
-    let of_forward = |sentence: &str| sentence.split(": ").next().map(str::to_owned);
-    let known = lost.iter().flat_map(|(_, sentences)| sentences.iter());
-    let known: Vec<_> = known.map(|sentence| of_forward(sentence)).collect();
-    failing.retain(|sentence| !known.contains(&of_forward(sentence)));
-    let lost: Vec<_> = lost
-        .into_iter()
-        .chain([(Code::OpenFailed, &failing)])
-        .flat_map(|(code, sentences)| sentences.iter().map(move |sentence| (code, sentence)))
-        .collect();
-    let sentences: Vec<_> = lost.iter().map(|(_, sentence)| sentence.as_str()).collect();
-    match lost.first() {
-        Some((code, _)) if lost.len() >= tunnel.listen_ports.len() => {
-            no(*code, sentences.join("; "))
-        }
-        Some(_) => Verdict {
-            detail: format!(
-                "{}; the operator knows no problem of the other forwards. {FIRST_CONNECTION}",
-                sentences.join("; ")
-            ),
-            ..Verdict::yes(condition::AVAILABLE, Code::Reconciled)
-        },
-        None => Verdict {
-            detail: format!(
-                "a ready gateway takes connections, and no forward loses all of them. {FIRST_CONNECTION}"
-            ),
-            ..Verdict::yes(condition::AVAILABLE, Code::Reconciled)
-        },
+    if end != End::Entry {
+        let detail = "a ready gateway accepts carriers".to_owned();
+        return Verdict::yes(condition::AVAILABLE, Code::Reconciled).with(detail);
     }
+    let findings = &object.findings.all;
+    let lost = findings.iter().filter(|finding| finding.is_lost);
+    let mut lost: Vec<_> = lost
+        .map(|finding| (finding.code, &*finding.place, finding.text()))
+        .collect();
+    let failing = dials::failing(seen, end);
+    for (place, sentence) in &failing {
+        // A forward counts once, with the first of its problems.
+        if !lost.iter().any(|(_, known, _)| known == place) {
+            lost.push((Code::OpenFailed, place, format!("{place}: {sentence}")));
+        }
+    }
+    let items: BTreeSet<_> = items(object).collect();
+    let omitted = lost.iter().filter(|(_, place, _)| !items.contains(*place));
+    let count = items.len() + omitted.count();
+    let sentences: Vec<_> = lost.iter().map(|(_, _, text)| text.as_str()).collect();
+    let sentences = sentences.join("; ");
+    let detail = match lost.first() {
+        Some((code, ..)) if lost.len() >= count => return no(*code, sentences),
+        Some(_) => format!("{sentences}; the operator knows no problem of the other forwards"),
+        None => "a ready gateway takes connections, and no forward loses all of them".to_owned(),
+    };
+    Verdict::yes(condition::AVAILABLE, Code::Reconciled)
+        .with(format!("{detail}. {FIRST_CONNECTION}"))
+}
+
+/// The items of the spec with a usable target, as findings name them.
+fn items(object: &ValidatedObject) -> impl Iterator<Item = String> {
+    let streams = &object.streams;
+    let forwards = streams.forwards.iter().map(|one| ("forward", &one.name));
+    let reverse = streams.reverse_forwards.iter();
+    let reverse = reverse.map(|one| ("reverse forward", &one.name));
+    let proxies = streams.proxies.iter();
+    let proxies = proxies.map(|one| ("proxy", &one.listener.name));
+    let all = forwards.chain(reverse).chain(proxies);
+    all.map(|(item, name)| format!("{item} {name}"))
 }
 
 /// A sentence if no gateway of `end` has open files left for streams.
@@ -161,26 +199,45 @@ fn out_of_files(seen: &Seen, end: End) -> Option<String> {
     })
 }
 
-fn carrier_connected(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
-    let end = viewpoint(tunnel);
-    if end == End::Rendezvous {
-        // The carriers that a rendezvous joins belong to other tunnels.
-        let none = String::new();
-        return Verdict::no(condition::CARRIER_CONNECTED, Code::NotRequested, none);
+/// Whether each entry gateway has a carrier. An exit and a rendezvous wait for carriers of others.
+fn connected(object: &ValidatedObject, seen: &Seen) -> Option<Verdict> {
+    if !object.has(End::Entry) {
+        return None;
     }
-    let all: Vec<_> = answers(seen, end).collect();
+    let no = |detail| Verdict::no(condition::CONNECTED, Code::CarrierConnecting, detail);
+    let all: Vec<_> = answers(seen, End::Entry).collect();
     let without = all.iter().find(|(_, status)| status.carriers.is_empty());
-    match (all.is_empty(), without) {
-        (false, None) => Verdict::yes(condition::CARRIER_CONNECTED, Code::CarrierUp),
-        (_, Some((pod, status))) => Verdict::no(
-            condition::CARRIER_CONNECTED,
-            Code::CarrierConnecting,
-            no_carrier(pod, status),
-        ),
-        (true, None) => Verdict::no(
-            condition::CARRIER_CONNECTED,
-            Code::CarrierConnecting,
-            format!("no {} gateway answers yet", end.component()),
-        ),
-    }
+    Some(match without {
+        Some((pod, status)) => no(no_carrier(pod, status)),
+        None if all.is_empty() => no("no entry gateway answers yet".to_owned()),
+        None => match failed_over(object, seen) {
+            Some(detail) => Verdict::yes(condition::CONNECTED, Code::FailedOver).with(detail),
+            None => Verdict::yes(condition::CONNECTED, Code::CarrierUp),
+        },
+    })
+}
+
+/// A sentence if entries use exits of a higher order than the lowest.
+fn failed_over(object: &ValidatedObject, seen: &Seen) -> Option<String> {
+    let lowest = object.connect.iter().map(|connect| connect.order).min()?;
+    let active = active(object, seen);
+    let mut used = object.connect.iter();
+    let is_lowest = used.any(|one| one.order == lowest && active.contains(&one.name));
+    (!active.is_empty() && !is_lowest).then(|| {
+        format!(
+            "the exits of the lowest order do not answer, so entries use connect {}",
+            active.join(", ")
+        )
+    })
+}
+
+/// The names in `connect` of the exits that entries use, in the order of the spec.
+pub(super) fn active(object: &ValidatedObject, seen: &Seen) -> Vec<String> {
+    let connects = answers(seen, End::Entry).filter_map(|(_, status)| status.connect.as_ref());
+    let active: BTreeSet<_> = connects.flat_map(|connect| &connect.active).collect();
+    let names = object.connect.iter().map(|connect| &connect.name);
+    names
+        .filter(|name| active.contains(name))
+        .cloned()
+        .collect()
 }

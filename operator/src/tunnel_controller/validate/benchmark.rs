@@ -1,11 +1,12 @@
-//! The link of a tunnel to the MuxBenchmark that created it. Pure.
+//! The link of an object to the MuxBenchmark that created it. Pure.
 
-use kube::{Resource, ResourceExt};
-use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
+use kube::Resource;
+use muxtunnel_crds::MuxBenchmark;
 
 use crate::muxbench;
+use crate::tunnel_controller::object::Object;
 
-/// The MuxBenchmark that created a tunnel as an environment.
+/// The MuxBenchmark that created an object as an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwningBenchmark {
     /// The benchmark's name. The benchmark's runner queries the gateways.
@@ -15,17 +16,17 @@ pub struct OwningBenchmark {
 }
 
 impl OwningBenchmark {
-    /// Returns `None` if no benchmark created the tunnel.
-    pub(super) fn of(tunnel: &MuxTunnel) -> Option<Self> {
+    /// Returns `None` if no benchmark created the object.
+    pub(super) fn of(object: &Object) -> Option<Self> {
         let (version, kind) = (MuxBenchmark::api_version(&()), MuxBenchmark::kind(&()));
-        let mut owners = tunnel.owner_references().iter();
+        let mut owners = object.meta().owner_references.iter().flatten();
         let owner = owners.find(|owner| {
             owner.controller == Some(true) && owner.api_version == version && owner.kind == kind
         })?;
-        let network = tunnel.spec.network.as_ref();
+        let token = || muxbench::token(&owner.name, &owner.uid);
         Some(Self {
             name: owner.name.clone(),
-            agents_token: network.map(|_| muxbench::token(&owner.name, &owner.uid)),
+            agents_token: object.has_network().then(token),
         })
     }
 }
@@ -33,6 +34,8 @@ impl OwningBenchmark {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    use std::sync::Arc;
 
     use super::*;
 
@@ -49,12 +52,12 @@ mod tests {
             block_owner_deletion: None,
         };
         let of = |owner: OwnerReference| {
-            let mut tunnel: MuxTunnel = serde_yaml::from_str(
+            let mut tunnel: muxtunnel_crds::MuxTunnel = serde_yaml::from_str(
                 "{apiVersion: muxtunnel.dev/v1alpha1, kind: MuxTunnel, metadata: {name: t}, spec: {}}",
             )
             .unwrap();
             tunnel.metadata.owner_references = Some(vec![owner]);
-            OwningBenchmark::of(&tunnel)
+            OwningBenchmark::of(&Arc::new(tunnel).into())
         };
         assert_eq!(of(owner.clone()).map(|found| found.name), Some("b".into()));
         for forged in [

@@ -1,46 +1,63 @@
-//! The source of the certificates of a tunnel's gateways. Pure.
+//! The source of the certificates of the gateways. Pure.
 
-use kube::ResourceExt;
-use muxtunnel_crds::{IssuerRef, MuxTunnel};
+use std::collections::BTreeMap;
+
+use muxtunnel_crds::IssuerRef;
 
 use crate::certificates::identity::identity;
-use crate::settings::Settings;
-use crate::tunnel_controller::issuer::Issuer;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::holder::Holder;
+use crate::tunnel_controller::issuer::issuer;
+use crate::tunnel_controller::object::Object;
 
-/// The SPIFFE IDs of both sides of a tunnel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identities {
-    /// The SPIFFE ID of the entry.
-    pub entry: String,
-    /// The SPIFFE ID of the exit.
-    pub exit: String,
-}
-
-/// The source of the certificates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ValidatedCertificates {
-    /// No certificates: carriers are not secured, or use public keys, or the tunnel is a rendezvous.
-    None,
-    /// The user provides the certificates. Gateways mount the user's Secrets.
-    Provided,
-    /// cert-manager issues the certificates.
-    Issued(Identities, IssuerRef),
+/// The certificates of the gateways. Empty unless the carriers use certificates.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ValidatedCertificates {
+    /// The ends whose certificates cert-manager issues: the SPIFFE ID and the issuer.
+    pub issued: BTreeMap<End, (String, IssuerRef)>,
+    /// If both ends belong to the object: the names of each end, of which its certificate has one.
+    pub names: BTreeMap<End, Vec<String>>,
 }
 
 impl ValidatedCertificates {
-    pub(super) fn of(tunnel: &MuxTunnel, namespace: &str, settings: &Settings) -> Self {
-        let name = tunnel.name_any();
-        let own = |side| identity(&settings.trust_domain, namespace, &name, side);
-        match Issuer::of(&tunnel.spec) {
-            Issuer::Nobody => Self::None,
-            Issuer::Users => Self::Provided,
-            Issuer::CertManager(issuer) => {
-                let identities = Identities {
-                    entry: own("entry"),
-                    exit: own("exit"),
-                };
-                Self::Issued(identities, issuer.clone())
-            }
+    pub(super) fn of(object: &Object, holder: &Holder, domain: &str) -> Self {
+        let owner = (holder.kind.short_name(), &*holder.name);
+        let id = |end: End| identity(domain, &holder.namespace, owner, end.component());
+        let issued = object.ends().filter_map(|end| {
+            let issuer = issuer(object, end)?;
+            Some((end, (id(end), issuer.clone())))
+        });
+        let names = object.ends().map(|end| {
+            let asked = names(object, end);
+            let names = if asked.is_empty() {
+                vec![id(end)]
+            } else {
+                asked.to_vec()
+            };
+            (end, names)
+        });
+        Self {
+            issued: issued.collect(),
+            names: names.filter(|_| object.has_both_ends()).collect(),
         }
+    }
+
+    /// The names of the end that is not `end`.
+    pub(super) fn names_of_other(&self, end: End) -> Vec<String> {
+        let mut others = self.names.iter().filter(|(other, _)| **other != end);
+        others.next().map_or(Vec::new(), |(_, names)| names.clone())
+    }
+}
+
+/// The names of the certificates of `end` in the spec.
+fn names(object: &Object, end: End) -> &[String] {
+    let security = object
+        .tunnel()
+        .and_then(|tunnel| tunnel.spec.security.as_ref());
+    let certificates = security.and_then(|security| security.certificates.as_ref());
+    match (certificates, end) {
+        (Some(asked), End::Entry) => &asked.entry_names,
+        (Some(asked), End::Exit) => &asked.exit_names,
+        _ => &[],
     }
 }

@@ -1,128 +1,391 @@
 //! The peers of an exit: which MuxPeers it accepts, and their rules. Pure.
+//!
+//! A fault ends no carrier. A wrong item of `networkCIDRs` or `reversePorts` is left out. With a fault
+//! in another field, the peer keeps the keys, names and networks that it has in the gateways'
+//! configuration, as far as the MuxPeer still lists them, and each field without a fault has its new
+//! value. So a reduction always takes effect, and a new key, name or network needs a MuxPeer without a
+//! fault.
 
-use std::collections::BTreeMap;
+mod taken;
+
 use std::sync::Arc;
 
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::MuxPeer;
+use muxtunnel_crds::{MuxExitSpec, MuxPeer, SecurityMode};
 use muxtunnel_gateway_config::{
-    ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, PEERS_MAX, Peer, check_peers,
+    Cidr, ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, Peer, PeerLimits, PeerList,
+    check_certificate_peers, check_network_of_peer, check_peers,
 };
+use serde_yaml::Value;
 
-use super::policy::peer_rules;
-use crate::tunnel_controller::dereference::Credentials;
+use super::{Dereferenced, connect, network, rules};
+use crate::tunnel_controller::document::{NETWORK_PEERS, PEERS, cidrs_of, items, lessened};
+use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::problem::Problem;
+use taken::Taken;
 
 /// Longest text of a peer in the gateways' configuration, in bytes. So all peers of an exit fit into
 /// its ConfigMap.
 const PEER_BYTES_MAX: usize = 3 << 10;
+/// Bytes of a rule of `allowListen` without the name of the peer.
+const LISTEN_BYTES: usize = "- '[::]:65535,peer='\n".len();
 
 /// A MuxPeer of the exit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JudgedPeer {
     /// The object.
     pub object: Arc<MuxPeer>,
-    /// The peer for the gateways' configuration, or why the exit does not accept it.
+    /// The peer for the gateways' configuration, or why the exit does not accept the MuxPeer as it is.
     pub verdict: Result<Peer, Problem>,
+    /// What remains in effect of a MuxPeer with a fault.
+    pub kept: Option<Peer>,
+    /// The peer for gateways of another security mode, which may still run after a change of the
+    /// mode.
+    pub former: Option<Peer>,
+    /// The networks of the peer.
+    pub networks: Vec<Cidr>,
+    /// The names of the reverse ports that the peer may serve.
+    pub reverse_ports: Vec<String>,
 }
 
 impl JudgedPeer {
-    /// The peer, if the exit accepts it.
+    /// The peer, if the exit accepts it without a fault.
     #[must_use]
     pub fn accepted(&self) -> Option<&Peer> {
         self.verdict.as_ref().ok()
     }
+
+    /// The peer in the gateways' configuration.
+    #[must_use]
+    pub fn served(&self) -> Option<&Peer> {
+        self.accepted().or(self.kept.as_ref())
+    }
+
+    /// The peer, whatever the security mode of the exit.
+    #[must_use]
+    pub fn of_any_mode(&self) -> Option<&Peer> {
+        self.served().or(self.former.as_ref())
+    }
+
+    /// The networks of a peer that has networks.
+    pub(super) fn network(&self) -> Option<NetworkPeer> {
+        let served = self.served().filter(|_| !self.networks.is_empty())?;
+        Some(NetworkPeer {
+            identity: served.name.clone()?,
+            cidrs: self.networks.clone(),
+        })
+    }
 }
 
-/// Judges the peers of an exit, in the order of their creation. Of two peers with one key, the older
-/// object is accepted, then the object with the lower name. So nobody takes over a peer by a second
-/// object. The gateway refuses a whole list with one wrong peer, so each peer passes the gateway's
-/// own check here.
+/// Judges the peers of an exit, in the order of their creation. If two peers have a key, a
+/// certificate name or a network in common, the older object has it, then the object with the lower
+/// name. So nobody takes over a peer by a second object. The gateway refuses a whole list with one
+/// wrong peer, so each peer passes the gateway's own check here. `exit`: the spec, if it is applied.
+/// Otherwise the peers are judged by their own fields, because gateways do not have this spec.
 #[must_use]
-pub(super) fn judged(credentials: &Credentials, namespace: &str) -> Vec<JudgedPeer> {
-    let mut peers = credentials.peers.clone();
+pub(super) fn judged(
+    exit: Option<&MuxExitSpec>,
+    named: &Dereferenced,
+    namespace: &str,
+) -> Vec<JudgedPeer> {
+    let mut peers = named.credentials.peers.clone();
     peers.retain(|peer| peer.metadata.deletion_timestamp.is_none());
     peers.sort_by_key(|peer| (peer.creation_timestamp(), peer.name_any()));
-    let own: Vec<_> = own_keys(credentials).collect();
-    let mut owners: BTreeMap<[u8; KEY_BYTES], String> = BTreeMap::new();
-    let mut count = 0;
-    let judge = |object: Arc<MuxPeer>| {
-        let verdict = peer(&object, namespace, &own).and_then(|peer| {
-            let mut taken = peer.public_keys.iter().filter_map(|key| {
-                let owner = owners.get(key.bytes())?;
-                Some((key, owner))
-            });
-            if let Some((key, owner)) = taken.next() {
-                let detail = format!("MuxPeer {owner} has the key {key} as well, and is older");
-                return Err(no(Code::KeyConflict, detail));
-            }
-            if count == PEERS_MAX {
-                let detail = format!("the exit has {PEERS_MAX} peers already");
-                return Err(no(Code::ExitFull, detail));
-            }
-            count += 1;
-            let keys = peer.public_keys.iter().map(|key| *key.bytes());
-            owners.extend(keys.map(|key| (key, object.name_any())));
-            Ok(peer)
-        });
-        JudgedPeer { object, verdict }
-    };
-    peers.into_iter().map(judge).collect()
+    let judge = Judge::new(exit, named, namespace);
+    // A peer of the other mode takes nothing from those of the exit's mode.
+    let mut modes = [Taken::default(), Taken::default()];
+    let judged = peers.into_iter().map(|object| {
+        let has_names = !object.spec.certificate_names.is_empty();
+        let mut judged = judge.peer(object, &mut modes[usize::from(has_names)]);
+        if let Some(problem) = judge.unsuited(&judged.object) {
+            let found = std::mem::replace(&mut judged.verdict, Err(problem));
+            judged.former = found.ok().or(judged.kept.take());
+        }
+        judged
+    });
+    judged.collect()
 }
 
-/// The known keys of the exit itself.
-fn own_keys(credentials: &Credentials) -> impl Iterator<Item = [u8; KEY_BYTES]> {
-    let texts = credentials.own.iter();
-    let texts = texts.filter_map(|own| own.status.public_key.as_deref());
-    texts.filter_map(|text| {
-        let key = GatewayKey::of_role(text, KeyRole::Exit).ok()?;
-        Some(*key.bytes())
-    })
+fn key_bytes(text: &str) -> Option<[u8; KEY_BYTES]> {
+    let key = GatewayKey::of_role(text, KeyRole::Exit).ok()?;
+    Some(*key.bytes())
+}
+
+/// The limits in force.
+fn limits(asked: PeerLimits) -> PeerLimits {
+    PeerLimits {
+        carriers: asked.carriers.or(Some(PeerLimits::CARRIERS_DEFAULT)),
+        ..asked
+    }
 }
 
 fn no(code: Code, detail: String) -> Problem {
     Problem { code, detail }
 }
 
-fn peer(object: &MuxPeer, namespace: &str, own: &[[u8; KEY_BYTES]]) -> Result<Peer, Problem> {
-    let spec = &object.spec;
-    let invalid =
-        |field: &str, problem: String| no(Code::KeyInvalid, format!("{field}: {problem}"));
-    let mut keys: Vec<GatewayKey> = Vec::new();
-    for (index, text) in spec.public_keys.iter().enumerate() {
-        let field = format!("publicKeys[{index}]");
-        let key = GatewayKey::of_role(text, KeyRole::Entry);
-        let key = key.map_err(|error| invalid(&field, error.to_string()))?;
-        keys.push(key);
-    }
-    let expiration_time = spec.expiration_time.as_ref();
-    let expiration_time = expiration_time.map(|time| ExpirationTime::parse(&time.0.to_string()));
-    let wrong = |problem: String| no(Code::InvalidSpec, problem);
-    let peer = Peer {
-        name: Some(object.name_any()),
-        public_keys: keys,
-        suspend: spec.suspend,
-        expiration_time: expiration_time
-            .transpose()
-            .map_err(|problem| wrong(format!("expirationTime: {problem}")))?,
-        allow: peer_rules("allow", &spec.allow, namespace).map_err(wrong)?,
-        deny: peer_rules("deny", &spec.deny, namespace).map_err(wrong)?,
-    };
-    check_peers(std::slice::from_ref(&peer), KeyRole::Entry, own).map_err(|found| {
-        let code = match found.field.starts_with("publicKeys") {
-            true => Code::KeyInvalid,
-            false => Code::InvalidSpec,
+fn wrong(detail: String) -> Problem {
+    no(Code::InvalidSpec, detail)
+}
+
+/// Judges each peer by its own fields, those of the exit and those of older peers.
+struct Judge<'a> {
+    exit: Option<&'a MuxExitSpec>,
+    /// `network.peerCIDRs` and `network.addressPools` of the exit. Empty if they are invalid, because
+    /// the exit's spec is then not applied.
+    bounds: Vec<Cidr>,
+    pools: Vec<Cidr>,
+    namespace: &'a str,
+    /// The known keys of the exit itself.
+    own: Vec<[u8; KEY_BYTES]>,
+    /// The configurations of running gateways.
+    documents: Vec<&'a Value>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(exit: Option<&'a MuxExitSpec>, named: &'a Dereferenced, namespace: &'a str) -> Self {
+        let network = exit.and_then(|exit| exit.network.as_deref());
+        let cidrs = |list: fn(&muxtunnel_crds::ExitNetwork) -> &[String]| {
+            let parsed = network.and_then(|network| network::cidrs("", list(network)).ok());
+            parsed.unwrap_or_default()
         };
-        no(code, format!("{} {}", found.field, found.problem))
-    })?;
-    let text = serde_yaml::to_string(&peer);
-    if text.map_or(usize::MAX, |text| text.len()) > PEER_BYTES_MAX {
-        let detail = format!(
-            "allow and deny have more than {PEER_BYTES_MAX} bytes in the gateways' configuration: use fewer or wider \
-             rules"
-        );
-        return Err(no(Code::InvalidSpec, detail));
+        let own = named.credentials.own.iter();
+        let own = own.filter_map(|own| own.status.public_key.as_deref());
+        let config_map = named.live.config_maps.get(&End::Exit);
+        Self {
+            exit,
+            bounds: cidrs(|network| &network.peer_cidrs),
+            pools: cidrs(|network| &network.address_pools),
+            namespace,
+            own: own.filter_map(key_bytes).collect(),
+            documents: config_map.map_or(Vec::new(), |own| own.documents.values().collect()),
+        }
     }
-    Ok(peer)
+
+    fn peer(&self, object: Arc<MuxPeer>, taken: &mut Taken) -> JudgedPeer {
+        let mut judged = JudgedPeer {
+            verdict: Err(no(Code::ExitFull, String::new())),
+            kept: None,
+            former: None,
+            networks: Vec::new(),
+            reverse_ports: Vec::new(),
+            object,
+        };
+        if let Err(full) = taken.place() {
+            judged.verdict = Err(full);
+            return judged;
+        }
+        let object = &*judged.object;
+        let own = self.own_fields(object).and_then(|peer| {
+            taken.check(&peer)?;
+            Ok(peer)
+        });
+        let (peer, fault) = match own {
+            Ok(peer) => (peer, None),
+            Err(fault) => match self.last(object, taken) {
+                Some(last) => (last, Some(fault)),
+                None => {
+                    judged.verdict = Err(fault);
+                    return judged;
+                }
+            },
+        };
+        let (networks, wrong_network) = self.networks(object, taken);
+        let (ports, wrong_port) = self.reverse_ports(object);
+        let networks = match &fault {
+            None => networks,
+            Some(_) => lessened(&self.last_networks(object), &networks),
+        };
+        taken.add(&peer, &networks);
+        (judged.networks, judged.reverse_ports) = (networks, ports);
+        match fault.or(wrong_port).or(wrong_network) {
+            None => judged.verdict = Ok(peer),
+            Some(fault) => (judged.verdict, judged.kept) = (Err(fault), Some(peer)),
+        }
+        judged
+    }
+
+    /// The peer without its networks and reverse ports.
+    fn own_fields(&self, object: &MuxPeer) -> Result<Peer, Problem> {
+        let spec = &object.spec;
+        let keys = connect::keys("publicKeys", &spec.public_keys, KeyRole::Entry);
+        let peer = Peer {
+            name: Some(object.name_any()),
+            public_keys: keys.map_err(|problem| no(Code::KeyInvalid, problem))?,
+            certificate_names: spec.certificate_names.clone(),
+            suspend: spec.suspend,
+            expiration_time: expiration_time(object).map_err(wrong)?,
+            allow: rules::parsed("allow", &spec.allow, self.namespace).map_err(wrong)?,
+            deny: rules::parsed("deny", &spec.deny, self.namespace).map_err(wrong)?,
+            limits: limits(spec.limits.unwrap_or_default()),
+        };
+        self.check(&peer)?;
+        match fits(&peer, object) {
+            true => Ok(peer),
+            false => Err(wrong(format!(
+                "the peer has more than {PEER_BYTES_MAX} bytes in the gateways' configuration: use fewer or wider \
+                 rules and networks"
+            ))),
+        }
+    }
+
+    /// The gateway's check.
+    fn check(&self, peer: &Peer) -> Result<(), Problem> {
+        let one = std::slice::from_ref(peer);
+        let checked = match peer.certificate_names.is_empty() {
+            true => check_peers(one, PeerList::Entries, &self.own),
+            false => check_certificate_peers(one, false),
+        };
+        checked.map_err(|found| {
+            let code = match found.field.starts_with("publicKeys") {
+                true => Code::KeyInvalid,
+                false => Code::InvalidSpec,
+            };
+            no(code, format!("{} {}", found.field, found.problem))
+        })
+    }
+
+    /// What the gateways have of a MuxPeer with a fault, without what it no longer lists and what older
+    /// peers have. `None` if no key and no name is left.
+    fn last(&self, object: &MuxPeer, taken: &Taken) -> Option<Peer> {
+        let (spec, name) = (&object.spec, object.name_any());
+        let peers = self
+            .documents
+            .iter()
+            .flat_map(|document| items(document, &PEERS));
+        let is_it = |peer: &&Value| peer.get("name").and_then(Value::as_str) == Some(&name);
+        let found = peers.filter(is_it).cloned();
+        let mut found = found.filter_map(|peer| serde_yaml::from_value::<Peer>(peer).ok());
+        let mut last = taken.without(found.next()?);
+        let keys = &mut last.public_keys;
+        keys.retain(|key| spec.public_keys.contains(&key.to_string()));
+        let names = &mut last.certificate_names;
+        names.retain(|name| spec.certificate_names.contains(name));
+        last.suspend = spec.suspend;
+        last.limits = limits(spec.limits.unwrap_or_default());
+        if let Ok(time) = expiration_time(object) {
+            last.expiration_time = time;
+        }
+        let parsed = |field, list| rules::parsed(field, list, self.namespace);
+        if let (Ok(allow), Ok(deny)) = (parsed("allow", &spec.allow), parsed("deny", &spec.deny)) {
+            let new = Peer {
+                allow,
+                deny,
+                ..last.clone()
+            };
+            last = if fits(&new, object) { new } else { last };
+        }
+        self.check(&last).ok().map(|()| last)
+    }
+
+    /// The networks that the gateways have of a MuxPeer.
+    fn last_networks(&self, object: &MuxPeer) -> Vec<Cidr> {
+        let name = object.name_any();
+        let mut documents = self.documents.iter();
+        let found = documents.find_map(|document| {
+            let mut peers = items(document, &NETWORK_PEERS).iter();
+            peers.find(|peer| peer.get("identity").and_then(Value::as_str) == Some(&name))
+        });
+        found.map_or(Vec::new(), cidrs_of)
+    }
+
+    /// Why the exit's security mode does not suit the peer.
+    fn unsuited(&self, object: &MuxPeer) -> Option<Problem> {
+        let security = self.exit?.security.as_ref();
+        let mode = security.and_then(|security| security.mode);
+        let spec = &object.spec;
+        let (name, field, is_missing) = match mode.unwrap_or_default() {
+            SecurityMode::None => {
+                let detail = "the exit has security mode None, and accepts every entry: delete the MuxPeer, or set \
+                              security.mode of the MuxExit";
+                return Some(no(Code::ExitHasNoKeys, detail.to_owned()));
+            }
+            SecurityMode::PublicKeys => ("PublicKeys", "publicKeys", spec.public_keys.is_empty()),
+            SecurityMode::Certificates => {
+                let is_missing = spec.certificate_names.is_empty();
+                ("Certificates", "certificateNames", is_missing)
+            }
+        };
+        let detail = || format!("the exit has security mode {name}: set {field}");
+        is_missing.then(|| wrong(detail()))
+    }
+
+    /// The reverse ports that the exit has, and why another one is left out.
+    fn reverse_ports(&self, object: &MuxPeer) -> (Vec<String>, Option<Problem>) {
+        let asked = object.spec.reverse_ports.iter().cloned();
+        let is_known = |name: &String| {
+            let ports = self.exit.map(|exit| exit.reverse_ports.iter());
+            ports.is_none_or(|mut ports| ports.any(|port| port.name == *name))
+        };
+        let (known, others): (_, Vec<_>) = asked.partition(is_known);
+        let problem = others.first().map(|name| {
+            wrong(format!(
+                "reversePorts has {name}, which is not in reversePorts of the MuxExit: correct the name, or add the port there"
+            ))
+        });
+        (known, problem)
+    }
+
+    /// The networks that the peer may have, and why another one is left out.
+    fn networks(&self, object: &MuxPeer, taken: &Taken) -> (Vec<Cidr>, Option<Problem>) {
+        let (mut networks, mut problem) = (Vec::new(), None);
+        for (index, text) in object.spec.network_cidrs.iter().enumerate() {
+            let found = network::cidr(text);
+            let found = found.map_err(|problem| wrong(format!("networkCIDRs[{index}]: {problem}")));
+            let found = found.and_then(|network| {
+                self.check_network(network)?;
+                // Without the exit's spec, an older peer may name networks that it never had.
+                self.exit.map_or(Ok(()), |_| taken.check_network(network))?;
+                Ok(network)
+            });
+            match found {
+                Ok(network) => networks.push(network),
+                Err(found) => problem = problem.or(Some(found)),
+            }
+        }
+        (networks, problem)
+    }
+
+    fn check_network(&self, network: Cidr) -> Result<(), Problem> {
+        if let Some(exit) = self.exit {
+            if exit.network.is_none() {
+                let detail = "networkCIDRs needs network of the MuxExit: remove networkCIDRs";
+                return Err(wrong(detail.to_owned()));
+            }
+            if !self.bounds.iter().any(|bound| bound.has(network)) {
+                return Err(wrong(format!(
+                    "networkCIDRs: {network} is not within network.peerCIDRs of the MuxExit"
+                )));
+            }
+        }
+        let checked = check_network_of_peer(network, &[network]);
+        checked.map_err(|problem| wrong(format!("networkCIDRs: {problem}")))?;
+        let overlaps = |pool: &&Cidr| pool.has(network) || network.has(**pool);
+        let pool = self.pools.iter().find(overlaps);
+        match pool.filter(|_| !network.is_single()) {
+            Some(pool) => {
+                let detail = format!(
+                    "networkCIDRs has {network}, which has addresses of network.addressPools {pool} of the MuxExit: choose \
+                     another network, or single addresses of the pool"
+                );
+                Err(no(Code::NetworkConflict, detail))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn expiration_time(object: &MuxPeer) -> Result<Option<ExpirationTime>, String> {
+    let time = object.spec.expiration_time.as_ref();
+    let time = time.map(|time| ExpirationTime::parse(&time.0.to_string()));
+    let time = time.transpose();
+    time.map_err(|problem| format!("expirationTime: {problem}"))
+}
+
+/// Whether the text of the peer in the gateways' configuration has at most [`PEER_BYTES_MAX`] bytes.
+fn fits(peer: &Peer, object: &MuxPeer) -> bool {
+    let listens = LISTEN_BYTES + object.name_any().len();
+    let listens = listens * object.spec.reverse_ports.len();
+    let text = serde_yaml::to_string(&(peer, &object.spec.network_cidrs));
+    text.is_ok_and(|text| text.len() + listens <= PEER_BYTES_MAX)
 }

@@ -29,26 +29,22 @@ pub enum Replicas {
 }
 
 impl Replicas {
-    /// `default` applies if the spec sets no number.
-    pub(super) fn of(asked: &Gateway, default: Self) -> Self {
-        match asked.autoscaling {
-            None => asked.replicas.map_or(default, Self::Fixed),
-            Some(asked) => Self::Autoscaled {
+    /// The number in the spec. Without one, the number of an end with the Deployment `live`. A
+    /// Deployment that the operator stopped starts again with one pod.
+    pub(super) fn of(asked: &Gateway, live: Option<&Deployment>) -> Self {
+        if let Some(asked) = asked.autoscaling {
+            return Self::Autoscaled {
                 min: asked.min_replicas.unwrap_or(1),
                 max: asked.max_replicas,
                 target_cpu_percent: asked
                     .target_cpu_utilization_percentage
                     .unwrap_or(TARGET_CPU_PERCENT_DEFAULT),
-            },
+            };
         }
-    }
-
-    /// The number of an end with the Deployment `live`, if the spec sets no number. A Deployment
-    /// that the operator stopped starts again with one pod.
-    pub(super) fn free(live: Option<&Deployment>) -> Self {
         let running = live.filter(|live| !live.annotations().contains_key(STOPPED));
         let number = running.and_then(|live| live.spec.as_ref()?.replicas);
-        Self::Free(number.unwrap_or(1))
+        let free = || Self::Free(number.unwrap_or(1));
+        asked.replicas.map_or_else(free, Self::Fixed)
     }
 
     /// The number for the Deployment. `None` if another client owns the number.

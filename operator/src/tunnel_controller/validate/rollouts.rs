@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::ResourceExt;
-use muxtunnel_crds::PodTemplate;
+use muxtunnel_crds::Template;
 use muxtunnel_gateway_config::config_hash;
 use serde_json::json;
 
-use super::ValidatedTunnel;
 use crate::pods::is_started;
 use crate::tunnel_controller::config_file::{is_key, mounted_key, whole_key};
 use crate::tunnel_controller::dereference::{Dereferenced, Live};
@@ -27,26 +26,21 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 /// characters, the maximum for a label.
 const HASH_DIGITS: usize = 8;
 
-impl ValidatedTunnel {
-    /// The roll-out of `end`.
-    #[must_use]
-    pub fn rollout(&self, end: End) -> Option<&Rollout> {
-        self.rollouts.get(&end)
-    }
-}
-
 /// Hash of the fields that decide whether a node accepts the sysctls: the sysctls and the
 /// placement.
 pub(in crate::tunnel_controller) fn asked(
     sysctls: &BTreeMap<String, String>,
-    template: &PodTemplate,
+    template: &Template,
 ) -> String {
+    let placement = template.spec.clone().unwrap_or_default();
     let tried = json!({
         "sysctls": sysctls,
-        "nodeSelector": template.node_selector,
-        "tolerations": template.tolerations,
-        "affinity": template.affinity,
-        "priorityClassName": template.priority_class_name,
+        "nodeSelector": placement.node_selector,
+        "tolerations": placement.tolerations,
+        "affinity": placement.affinity,
+        "priorityClassName": placement.priority_class_name,
+        "runtimeClassName": placement.runtime_class_name,
+        "schedulerName": placement.scheduler_name,
     });
     let mut hash = config_hash(&tried.to_string());
     hash.truncate(HASH_DIGITS);

@@ -1,18 +1,21 @@
-//! The state of a tunnel that all specs have in common: its existing objects, its keys and its
+//! The state of an object that all specs have in common: its existing objects, its keys and its
 //! peers. Pure.
 
 use std::collections::BTreeMap;
 
+use muxtunnel_crds::Member;
+
 use super::peers::{JudgedPeer, judged};
 use crate::tunnel_controller::dereference::{Credentials, Dereferenced, Live};
 use crate::tunnel_controller::holder::Holder;
+use crate::tunnel_controller::object::Object;
 use crate::tunnel_controller::problem::Problem;
 
-/// The input of the builders and of later steps, in addition to the [`super::ValidatedTunnel`]. If
+/// The input of the builders and of later steps, in addition to the [`super::ValidatedObject`]. If
 /// the spec is not applied, this state is the only input.
 #[derive(Debug)]
 pub struct ValidatedState {
-    /// The tunnel as the owner of its children.
+    /// The object as the owner of its children.
     pub holder: Holder,
     /// The time of the reconciliation, in seconds since 1970.
     pub now: i64,
@@ -22,23 +25,28 @@ pub struct ValidatedState {
     pub credentials: Credentials,
     /// The MuxPeers that name this exit.
     pub peers: Vec<JudgedPeer>,
+    /// The members of a rendezvous in the spec, which may not be applied.
+    pub members: Option<Vec<Member>>,
     /// Why the sandboxes of pods failed, by UID of the pod.
     pub sandboxes: BTreeMap<String, Problem>,
 }
 
-/// The state of a tunnel according to the reads at `now`. `peers`: the peers, if they were judged
-/// before, because a check of a key is expensive.
+/// The state of an object according to the reads at `now`. `peers`: the peers as judged by the spec, if
+/// it is applied.
 pub(in crate::tunnel_controller) fn state(
-    holder: &Holder,
+    (object, holder): (&Object, &Holder),
     named: Dereferenced,
     peers: Option<Vec<JudgedPeer>>,
     now: i64,
 ) -> ValidatedState {
+    let peers = peers.unwrap_or_else(|| judged(None, &named, &holder.namespace));
+    let members = object.rendezvous().filter(|_| object.undecoded().is_none());
     ValidatedState {
         holder: holder.clone(),
         now,
         live: named.live,
-        peers: peers.unwrap_or_else(|| judged(&named.credentials, &holder.namespace)),
+        peers,
+        members: members.map(|object| object.spec.members.clone()),
         credentials: named.credentials,
         sandboxes: named.sandboxes,
     }

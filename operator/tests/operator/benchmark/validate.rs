@@ -3,11 +3,11 @@
 use muxtunnel_crds::Profile;
 use muxtunnel_operator::benchmark_controller::validate::validate;
 
-use crate::fixtures::benchmark::benchmark;
+use crate::fixtures::benchmark::{benchmark, class};
 
 #[test]
 fn the_defaults_are_the_seeds_matrix() {
-    let benchmark = validate(&benchmark("tunnel: {carrier: {security: {mode: None}}}")).unwrap();
+    let benchmark = validate(&benchmark("tunnel: {security: {mode: None}}"), Ok(class())).unwrap();
     assert_eq!(benchmark.matrix.cells().len(), 24);
     assert_eq!(
         (benchmark.matrix.duration_s, benchmark.matrix.warm_up_s),
@@ -32,15 +32,15 @@ fn the_defaults_are_the_seeds_matrix() {
 #[test]
 fn what_cannot_be_run_is_refused_by_name() {
     let refusal = |text: &str| {
-        let spec = format!("tunnel: {{carrier: {{security: {{mode: None}}}}}}\n{text}");
-        validate(&benchmark(&spec)).unwrap_err().to_string()
+        let spec = format!("tunnel: {{security: {{mode: None}}}}\n{text}");
+        let invalid = validate(&benchmark(&spec), Ok(class())).unwrap_err();
+        invalid.to_string()
     };
     assert_eq!(
-        refusal("duration: 5500ms"),
-        "duration 5s500ms is not a whole number of seconds"
+        refusal("durationSeconds: 5"),
+        "warmUpSeconds 5 must be less than durationSeconds 5, which includes the warm-up"
     );
-    assert_eq!(
-        refusal("warmUp: 1ms"),
-        "warmUp 1ms is not a whole number of seconds"
-    );
+    let problem = "template.metadata.labels app: permitted.podMetadataKeys of MuxClass muxtunnel does not have this key";
+    let refused = refusal("template: {metadata: {labels: {app: payments}}}");
+    assert!(refused.starts_with(problem), "{refused}");
 }

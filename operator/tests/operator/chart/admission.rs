@@ -2,6 +2,7 @@
 //! and nothing that would give an attacker with the account more privileges. The tests evaluate the
 //! expressions like an API server.
 
+mod classes;
 mod commands;
 mod expression;
 mod metadata;
@@ -15,6 +16,8 @@ use std::collections::BTreeSet;
 use kube_cel::{AdmissionRequest, GroupVersionResource, VapEvaluator};
 use serde_json::{Value, json};
 
+use muxtunnel_testkit::pod_security::SAFE_SYSCTLS;
+
 use self::expression::{PERMANENT, compiled};
 use super::{documents_of, golden, of_kind, read};
 use crate::benchmark::objects as of_benchmarks;
@@ -23,22 +26,22 @@ use crate::tunnel::privileges::objects as of_tunnels;
 /// The annotation that the operator adds when it applies an object.
 const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
 
-/// The chart's names of the images that tests build with.
-const IMAGES: [&str; 3] = ["gateway", "netem", "bench"];
+/// The chart's names of the images, and the repositories of those that tests build with.
+const IMAGES: [(&str, &str); 3] = [("gateway", "gateway"), ("wan", "netem"), ("bench", "bench")];
 
 /// The policies of the chart with all values, including WAN emulation, or with the default values.
 fn policies(name: &str) -> Vec<Value> {
     let mut text = read(&format!("charts/tests/golden/{name}.yaml"));
-    for image in IMAGES {
+    for (image, repository) in IMAGES {
         let flag = format!("--{image}-image=");
         let (_, rest) = text.split_once(&flag).unwrap();
         let of_the_chart = rest.lines().next().unwrap();
         let behind = of_the_chart.rfind('/').unwrap();
         let tag = of_the_chart[behind..].find([':', '@']).unwrap();
-        let repository = of_the_chart[..behind + tag].replace('.', "[.]");
-        let is_in = format!("matches('^({repository}");
+        let of_the_chart = of_the_chart[..behind + tag].replace('.', "[.]");
+        let is_in = format!("matches('^({of_the_chart}");
         assert!(text.contains(&is_in), "{is_in}");
-        text = text.replace(&is_in, &format!("matches('^(example[.]com/{image}"));
+        text = text.replace(&is_in, &format!("matches('^(example[.]com/{repository}"));
     }
     let documents = documents_of(&text);
     let policies = of_kind(&documents, "ValidatingAdmissionPolicy");
@@ -55,6 +58,7 @@ struct Asked<'a> {
     groups: &'a [&'a str],
     /// With the slash.
     subresource: &'a str,
+    is_dry_run: bool,
 }
 
 const OPERATOR: &str = "system:serviceaccount:mux:account";
@@ -68,6 +72,7 @@ fn created(object: &Value) -> Asked<'_> {
         username: OPERATOR,
         groups: &[],
         subresource: "",
+        is_dry_run: false,
     }
 }
 
@@ -79,6 +84,7 @@ fn updated<'a>(old: &'a Value, object: &'a Value) -> Asked<'a> {
         username: OPERATOR,
         groups: &[],
         subresource: "",
+        is_dry_run: false,
     }
 }
 
@@ -90,6 +96,7 @@ fn deleted(old: &Value) -> Asked<'_> {
         username: OPERATOR,
         groups: &[],
         subresource: "",
+        is_dry_run: false,
     }
 }
 
@@ -99,6 +106,8 @@ fn resource(object: &Value) -> GroupVersionResource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let plural = match object["kind"].as_str().unwrap() {
         "NetworkPolicy" => "networkpolicies".to_owned(),
+        "MuxRendezvous" => "muxrendezvous".to_owned(),
+        "MuxClass" => "muxclasses".to_owned(),
         kind => kind.to_lowercase() + "s",
     };
     GroupVersionResource {
@@ -123,6 +132,7 @@ fn refusals(policies: &[Value], asked: &Asked<'_>) -> BTreeSet<String> {
         name: object["metadata"]["name"].as_str().unwrap().to_owned(),
         namespace: object["metadata"]["namespace"].as_str().unwrap().to_owned(),
         resource: resource.clone(),
+        dry_run: asked.is_dry_run,
         ..AdmissionRequest::default()
     };
     resource.resource += asked.subresource;
@@ -209,10 +219,12 @@ fn all_that_the_operator_builds_is_let_pass() {
 fn every_kind_that_it_may_write_is_judged() {
     let documents = golden("default");
     let roles = of_kind(&documents, "ClusterRole").into_iter();
-    let mut of_the_operator = roles.filter(|role| role["metadata"]["name"] == "tunnels-muxtunnel");
-    let role = of_the_operator.next().unwrap();
+    let names = ["tunnels-muxtunnel", "mux-tunnels-muxtunnel-classes"];
+    let of_the_operator =
+        roles.filter(|role| names.iter().any(|name| role["metadata"]["name"] == *name));
+    let rules = of_the_operator.flat_map(|role| role["rules"].as_array().unwrap());
     let mut written = BTreeSet::new();
-    for rule in role["rules"].as_array().unwrap() {
+    for rule in rules {
         let writes = ["create", "update", "patch", "delete"];
         if writes.iter().any(|verb| holds(&rule["verbs"], verb)) {
             let resources = rule["resources"].as_array().unwrap().iter();
@@ -222,8 +234,12 @@ fn every_kind_that_it_may_write_is_judged() {
     let mut judged: BTreeSet<_> = [
         "events",
         "muxtunnels/status",
+        "muxexits/status",
+        "muxrendezvous/status",
         "muxpeers/status",
         "muxbenchmarks/status",
+        "muxclasses",
+        "muxclasses/status",
     ]
     .map(str::to_owned)
     .into();
@@ -379,6 +395,32 @@ fn workloads_have_our_images_accounts_and_privileges_alone() {
     }
 }
 
+/// Objects of several kinds may have one name.
+#[test]
+fn a_workload_runs_as_the_account_of_its_own_end_alone() {
+    let policies = policies("all-values");
+    let account = "/spec/template/spec/serviceAccountName";
+    for (kind, own) in [
+        ("MuxTunnel", &["entry", "tunnel-exit"][..]),
+        ("MuxExit", &["exit"]),
+        ("MuxRendezvous", &["rendezvous"]),
+    ] {
+        let is_of = |object: &Value| {
+            object["kind"] == "Deployment"
+                && object["metadata"]["labels"]["muxtunnel.dev/kind"] == kind
+        };
+        let object = built().into_iter().map(|(_, object)| object).find(is_of);
+        let object = object.unwrap();
+        let name = object["metadata"]["labels"]["muxtunnel.dev/name"].as_str();
+        for end in ["entry", "tunnel-exit", "exit", "rendezvous", "runner"] {
+            let child = format!("{}-{end}", name.unwrap());
+            let changed = with(&object, account, json!(child));
+            let refused = refusals(&policies, &created(&changed));
+            assert_eq!(refused.is_empty(), own.contains(&end), "{kind}: {child}");
+        }
+    }
+}
+
 #[test]
 fn what_is_of_others_is_neither_changed_nor_deleted() {
     let policies = policies("all-values");
@@ -495,8 +537,9 @@ fn of_a_pod_the_operator_changes_the_annotation_that_refreshes_it_alone() {
     assert!(refused(&foreign, &marked));
 }
 
+/// With the default values, no class may permit a feature.
 #[test]
-fn without_wan_emulation_no_workload_has_an_init_container() {
+fn without_a_feature_no_workload_has_an_init_container_or_an_unsafe_sysctl() {
     let policies = policies("default");
     let (mut emulating, mut others) = (0, 0);
     for (name, object) in built() {
@@ -505,7 +548,13 @@ fn without_wan_emulation_no_workload_has_an_init_container() {
             ..created(&object)
         };
         let refused = refusals(&policies, &asked);
-        let emulates = object["spec"]["template"]["spec"]["initContainers"].is_array();
+        let spec = &object["spec"]["template"]["spec"];
+        let sysctls = spec["securityContext"]["sysctls"].as_array();
+        let has_unsafe = sysctls.into_iter().flatten().any(|sysctl| {
+            let name = sysctl["name"].as_str().unwrap();
+            !SAFE_SYSCTLS.contains(&name)
+        });
+        let emulates = spec["initContainers"].is_array() || has_unsafe;
         assert_eq!(!refused.is_empty(), emulates, "{name}: {refused:?}");
         emulating += usize::from(emulates);
         others += usize::from(!emulates);

@@ -11,13 +11,22 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use muxtunnel_crds::{MuxGrant, MuxTunnel};
+use muxtunnel_crds::{MuxClass, MuxExit, MuxGrant, MuxPeer, MuxTunnel};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::monitoring::{PodMonitor, PrometheusRule, ServiceMonitor};
 use super::{GOLDEN, documents_of, golden, read};
+
+/// The class that the operator of the chart applies.
+pub(super) fn class(name: &str) -> Value {
+    let documents = golden(name);
+    let mut texts = documents
+        .iter()
+        .filter_map(|one| one["data"]["class.yaml"].as_str());
+    serde_yaml::from_str(texts.next().unwrap()).unwrap()
+}
 
 /// Panics if the document is not of its kind, or has a field that its kind does not have.
 pub(super) fn check(of: &str, document: &Value) {
@@ -45,7 +54,10 @@ pub(super) fn check(of: &str, document: &Value) {
         ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => {
             again::<CustomResourceDefinition>
         }
+        ("muxtunnel.dev/v1alpha1", "MuxClass") => again::<MuxClass>,
         ("muxtunnel.dev/v1alpha1", "MuxTunnel") => again::<MuxTunnel>,
+        ("muxtunnel.dev/v1alpha1", "MuxExit") => again::<MuxExit>,
+        ("muxtunnel.dev/v1alpha1", "MuxPeer") => again::<MuxPeer>,
         ("muxtunnel.dev/v1alpha1", "MuxGrant") => again::<MuxGrant>,
         ("monitoring.coreos.com/v1", "PodMonitor") => again::<PodMonitor>,
         ("monitoring.coreos.com/v1", "ServiceMonitor") => again::<ServiceMonitor>,
@@ -98,6 +110,7 @@ fn every_rendered_document_has_only_what_its_kind_has() {
         for document in golden(name) {
             check(name, &document);
         }
+        check(name, &class(name));
     }
     for (file, _) in muxtunnel_crds::schema::definitions().unwrap() {
         for document in documents_of(&read(&format!("charts/muxtunnel/files/crds/{file}"))) {

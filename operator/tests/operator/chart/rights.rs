@@ -12,6 +12,7 @@ type Rights = BTreeMap<String, BTreeSet<String>>;
 
 /// Granted only with `certificates.certManager`.
 const CERT_MANAGER: &str = "cert-manager.io/certificates";
+const NAMESPACES: &str = "/namespaces";
 
 fn texts(list: &Value) -> Vec<&str> {
     list.as_array()
@@ -139,6 +140,7 @@ fn a_user_who_may_edit_a_namespace_lets_no_peer_in() {
     ];
     let expected = [
         ("muxtunnel-admin", vec![admin]),
+        ("muxtunnel-class-admin", vec![]),
         ("muxtunnel-connect", vec![]),
         ("muxtunnel-edit", vec![admin, edit]),
         ("muxtunnel-peer-admin", vec![]),
@@ -148,7 +150,7 @@ fn a_user_who_may_edit_a_namespace_lets_no_peer_in() {
     let rights = rights_of_users(&documents);
     let reads = BTreeSet::from(["get", "list", "watch"].map(str::to_owned));
     for role in ["muxtunnel-view", "muxtunnel-edit"] {
-        for kind in ["muxpeers", "muxgrants"] {
+        for kind in ["muxexits", "muxpeers", "muxrendezvous", "muxgrants"] {
             let verbs = rights[role].get(&format!("muxtunnel.dev/{kind}"));
             assert!(verbs.is_none_or(|verbs| verbs.is_subset(&reads)), "{role}");
         }
@@ -163,12 +165,19 @@ fn a_user_who_may_edit_a_namespace_lets_no_peer_in() {
 fn with_watched_namespaces_it_may_do_the_same_there_and_nothing_cluster_wide() {
     let everywhere = rights(&golden("default"));
     let namespaced = rights(&golden("all-values"));
-    assert!(!namespaced.contains_key("cluster-wide"));
+    // Classes are cluster-scoped.
+    let of_classes = |resource: &String| resource.starts_with("muxtunnel.dev/muxclasses");
+    assert!(namespaced["cluster-wide"].keys().all(of_classes));
     for namespace in ["one", "two"] {
         let mut rights = namespaced[&format!("in {namespace}")].clone();
         // Only the values of all-values.yaml request this permission.
         rights.remove(CERT_MANAGER).unwrap();
-        assert_eq!(rights, everywhere["cluster-wide"]);
+        // Without a list of namespaces, the operator also watches them.
+        let verbs = rights.get_mut(NAMESPACES).unwrap();
+        verbs.extend(["list", "watch"].map(str::to_owned));
+        let mut everywhere = everywhere["cluster-wide"].clone();
+        everywhere.retain(|resource, _| !of_classes(resource));
+        assert_eq!(rights, everywhere);
     }
 }
 

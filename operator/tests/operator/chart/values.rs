@@ -1,8 +1,12 @@
 //! The table of values in the chart's README, generated from values.yaml and its comments.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::{compare, read};
+use serde_json::Value;
+
+use super::documents::class;
+use super::{GOLDEN, compare, read};
 
 const BEGIN: &str = "<!-- The table is generated from values.yaml: UPDATE_DOCS=1 cargo test -p muxtunnel-operator chart -->\n";
 
@@ -77,4 +81,56 @@ fn the_readme_of_the_chart_has_every_value() {
         &format!("{head}{BEGIN}{table}{behind}"),
         "UPDATE_DOCS",
     );
+}
+
+/// Compares the names of the fields in a part of the chart's schema and in a part of a definition. A
+/// part of the chart's schema without names accepts all fields.
+fn assert_same_fields(at: &str, values: &Value, definitions: &Value, definition: &Value) {
+    let values = match values["$ref"].as_str() {
+        Some(reference) => &definitions[reference.trim_start_matches("#/$defs/")],
+        None => values,
+    };
+    let of = |schema: &Value| -> BTreeSet<String> {
+        let properties = schema["properties"].as_object();
+        properties
+            .map(|all| all.keys().cloned().collect())
+            .unwrap_or_default()
+    };
+    if !values["items"].is_null() {
+        assert_same_fields(at, &values["items"], definitions, &definition["items"]);
+    }
+    let names = of(values);
+    if names.is_empty() {
+        return;
+    }
+    assert_eq!(names, of(definition), "{at}");
+    for name in names {
+        let path = format!("{at}.{name}");
+        let [values, definition] = [values, definition].map(|schema| &schema["properties"][&name]);
+        assert_same_fields(&path, values, definitions, definition);
+    }
+}
+
+#[test]
+fn the_value_class_has_the_fields_of_a_class() {
+    let mut schema: Value =
+        serde_json::from_str(&read("charts/muxtunnel/values.schema.json")).unwrap();
+    let values = schema.pointer_mut("/properties/class/properties").unwrap();
+    let values = values.as_object_mut().unwrap();
+    for own in ["create", "name"] {
+        values.remove(own).unwrap();
+    }
+    values.insert("controllerName".to_owned(), Value::Bool(true));
+    let definition: Value =
+        serde_yaml::from_str(&read("charts/muxtunnel/files/crds/muxclasses.yaml")).unwrap();
+    let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
+    assert_same_fields(
+        "class",
+        &schema["properties"]["class"],
+        &schema["$defs"],
+        definition.pointer(spec).unwrap(),
+    );
+    // The values reach the class, and empty values do not.
+    let names = GOLDEN.map(|name| class(name)["spec"].as_object().unwrap().len());
+    assert_eq!(names, [5, 10]);
 }

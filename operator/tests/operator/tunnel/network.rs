@@ -7,20 +7,13 @@ use muxtunnel_gateway_config::NetworkDns;
 use super::build::{config, pod};
 use super::*;
 
-const NETWORK: &str = "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32, 'fd00:72::/64'], \
-    entryAddresses: [10.72.0.1], exitAddresses: [10.72.0.2], deny: [{cidr: 10.72.0.2/32, port: 25}]}\n";
-
-fn refusal(spec: &str, settings: &Settings) -> String {
-    match validate(&tunnel(spec), &shop(), settings) {
-        Err(Hindrance::Invalid(problem)) => problem,
-        other => panic!("accepted: {other:?}"),
-    }
-}
+const NETWORK: &str = "network: {entry: {cidrs: [10.72.0.1/32], addresses: [10.72.0.1]}, \
+    exit: {cidrs: [10.72.0.2/32, 'fd00:72::/64'], addresses: [10.72.0.2]}, deny: [{cidr: 10.72.0.2/32, port: 25}]}\n";
 
 #[test]
 fn both_gateways_have_the_networks_and_one_worker_and_the_exit_alone_has_rules() {
     let tunnel = built(NETWORK);
-    for (name, rules) in [("office-entry", 0), ("office-exit", 1)] {
+    for (name, rules) in [("office-entry", 0), ("office-tunnel-exit", 1)] {
         let config = config(&tunnel, name);
         let network = config.network.unwrap();
         assert_eq!((config.workers, network.mtu), (Some(1), 1500), "{name}");
@@ -36,7 +29,7 @@ fn both_gateways_have_the_networks_and_one_worker_and_the_exit_alone_has_rules()
 #[test]
 fn gateways_have_a_worker_for_each_queue_of_an_interface_that_was_made_for_several() {
     let tunnel = built(&NETWORK.replace("deny:", "queues: 2, deny:"));
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         let config = config(&tunnel, name);
         let queues = config.network.unwrap().queues;
         assert_eq!((config.workers, queues), (Some(2), 2), "{name}");
@@ -58,7 +51,7 @@ fn the_init_container_alone_has_capabilities_and_makes_the_interface_of_its_end(
             "10.72.0.1",
             vec!["10.72.0.2", "fd00:72::/64"],
         ),
-        ("office-exit", "10.72.0.2", vec!["10.72.0.1"]),
+        ("office-tunnel-exit", "10.72.0.2", vec!["10.72.0.1"]),
     ] {
         let spec = &pod(&tunnel, name)["spec"];
         let init = &spec["initContainers"][0];
@@ -93,13 +86,14 @@ fn the_init_container_alone_has_capabilities_and_makes_the_interface_of_its_end(
 
 #[test]
 fn each_gateway_forwards_as_its_own_end_says() {
-    let arguments = |more: &str| {
-        let spec =
-            format!("network: {{entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.96.0.0/16]{more}}}\n");
+    let arguments = |entry: &str, exit: &str| {
+        let spec = format!(
+            "network: {{entry: {{cidrs: [10.72.0.1/32]{entry}}}, exit: {{cidrs: [10.96.0.0/16]{exit}}}}}\n"
+        );
         let tunnel = built(&spec);
         [
             ("office-entry", "10.96.0.0/16"),
-            ("office-exit", "10.72.0.1"),
+            ("office-tunnel-exit", "10.72.0.1"),
         ]
         .map(|(name, route)| {
             let args = pod(&tunnel, name)["spec"]["initContainers"][0]["args"].clone();
@@ -109,51 +103,46 @@ fn each_gateway_forwards_as_its_own_end_says() {
             args.collect::<Vec<_>>().join(" ")
         })
     };
-    assert_eq!(arguments(""), ["", ""]);
-    assert_eq!(arguments(", entryForwarding: Route"), ["--forward", ""]);
-    assert_eq!(arguments(", exitForwarding: Route"), ["", "--forward"]);
-    assert_eq!(
-        arguments(", exitForwarding: SNAT"),
-        ["", "--forward --masquerade out"]
-    );
-    assert_eq!(
-        arguments(", entryForwarding: SNAT, entryAddresses: [10.72.0.1]"),
-        ["--forward --masquerade in", ""]
-    );
+    let (route, snat) = (", forwarding: Route", ", forwarding: SNAT");
+    assert_eq!(arguments("", ""), ["", ""]);
+    assert_eq!(arguments(route, ""), ["--forward", ""]);
+    assert_eq!(arguments("", route), ["", "--forward"]);
+    assert_eq!(arguments("", snat), ["", "--forward --masquerade out"]);
+    let addressed = format!("{snat}, addresses: [10.72.0.1]");
+    assert_eq!(arguments(&addressed, ""), ["--forward --masquerade in", ""]);
 }
 
 #[test]
 fn an_entry_knows_the_protected_addresses_of_its_side() {
-    let spec = format!("policy: {{nat64Prefixes: ['2001:db8:64::/96']}}\n{NETWORK}");
+    let spec = format!("nat64Prefixes: ['2001:db8:64::/96']\n{NETWORK}");
     let tunnel = built(&spec);
-    for name in ["office-entry", "office-exit"] {
-        let policy = config(&tunnel, name).policy;
-        assert_eq!(policy.nat64_prefixes.len(), 1, "{name}");
+    for name in ["office-entry", "office-tunnel-exit"] {
+        let prefixes = config(&tunnel, name).nat64_prefixes;
+        assert_eq!(prefixes.len(), 1, "{name}");
     }
 }
 
 /// The spec of an exit for several entries, with more fields of its network.
 fn hub(fields: &str) -> String {
     format!(
-        "side: Exit\ncarrier: {{security: {{mode: MutualTls, exit: {{secretName: hub, peers: [laptop]}}}}}}\n\
-         network: {{entryCIDRs: [10.72.0.0/24, 'fd72::/64'], exitCIDRs: [10.72.0.1/32, 10.96.0.0/16], \
-         exitAddresses: [10.72.0.1]{fields}}}\n"
+        "kind: MuxExit\nnetwork: {{peerCIDRs: [10.72.0.0/24, 'fd72::/64'], cidrs: [10.72.0.1/32, 10.96.0.0/16], \
+         addresses: [10.72.0.1]{fields}}}\n"
     )
 }
 
 #[test]
 fn an_exit_assigns_addresses_of_its_pool_and_names_dns_servers() {
-    let tunnel = built(&hub(
-        ", pool: [10.72.0.0/24, 'fd72::/64'], dns: {servers: [10.96.0.10], domains: [cluster.local]}",
+    let exit = built(&hub(
+        ", addressPools: [10.72.0.0/24, 'fd72::/64'], dns: {servers: [10.96.0.10], domains: [cluster.local]}",
     ));
-    let network = config(&tunnel, "office-exit").network.unwrap();
+    let network = config(&exit, "office-exit").network.unwrap();
     let pool: Vec<_> = network.pool.iter().map(ToString::to_string).collect();
     assert_eq!(pool, ["10.72.0.0/24", "fd72::/64"]);
     let dns = network.dns.unwrap();
     assert_eq!(dns.servers, ["10.96.0.10".parse::<IpAddr>().unwrap()]);
     assert_eq!(dns.domains, ["cluster.local"]);
     // The exit routes the whole pool to its interface.
-    let args = &pod(&tunnel, "office-exit")["spec"]["initContainers"][0]["args"];
+    let args = &pod(&exit, "office-exit")["spec"]["initContainers"][0]["args"];
     let args = args.as_array().unwrap();
     for pair in [["--route", "10.72.0.0/24"], ["--route", "fd72::/64"]] {
         assert!(args.windows(2).any(|args| args == pair), "{args:?}");
@@ -163,32 +152,44 @@ fn an_exit_assigns_addresses_of_its_pool_and_names_dns_servers() {
     assert_eq!((own.pool.len(), own.dns), (0, Some(NetworkDns::default())));
     let both = built(&NETWORK.replace("deny:", "dns: {servers: [10.72.0.2]}, deny:"));
     let dns = |name| config(&both, name).network.unwrap().dns.is_some();
-    assert_eq!((dns("office-exit"), dns("office-entry")), (true, false));
+    assert_eq!(
+        (dns("office-tunnel-exit"), dns("office-entry")),
+        (true, false)
+    );
+}
+
+#[test]
+fn an_entry_whose_exit_is_elsewhere_has_its_networks() {
+    let spec = format!(
+        "{ELSEWHERE}network: {{entry: {{cidrs: [10.72.0.1/32]}}, exit: {{cidrs: [10.96.0.0/16]}}}}\n"
+    );
+    let network = config(&built(&spec), "office-entry").network.unwrap();
+    assert_eq!(
+        (network.entry_cidrs.len(), network.exit_cidrs.len()),
+        (1, 1)
+    );
 }
 
 #[test]
 fn a_pool_that_has_no_addresses_for_entries_is_refused() {
     for (fields, sentence) in [
+        ("addressPools: [10.73.0.0/24]", "10.73.0.0/24 is not within"),
         (
-            "pool: [10.73.0.0/24]",
-            "network.pool[0]: 10.73.0.0/24 is not within entryCIDRs",
+            "addressPools: [10.72.0.0/31]",
+            "10.72.0.0/31 has no address",
         ),
         (
-            "pool: [10.72.0.0/31]",
-            "network.pool[0]: 10.72.0.0/31 has no address",
+            "addressPools: [10.72.0.0/25, 10.72.0.128/25]",
+            "is a second pool",
         ),
+        ("addressPools: [--forward]", "network.addressPools[0]: "),
         (
-            "pool: [10.72.0.0/25, 10.72.0.128/25]",
-            "network.pool[1]: is a second pool",
-        ),
-        ("pool: [--forward]", "network.pool[0]: "),
-        (
-            "pool: [10.72.0.0/24], queues: 2",
-            "network.pool needs network.queues 1",
+            "addressPools: [10.72.0.0/24], queues: 2",
+            "needs network.queues 1",
         ),
         (
             "dns: {servers: [192.0.2.1]}",
-            "network.dns.servers[0]: 192.0.2.1 is not within exitCIDRs",
+            "network.dns.servers[0]: 192.0.2.1 is not within",
         ),
         (
             "dns: {servers: [dns.example.com]}",
@@ -199,56 +200,36 @@ fn a_pool_that_has_no_addresses_for_entries_is_refused() {
             "network.dns.domains[0]: \"a b\" is not a domain",
         ),
     ] {
-        let problem = refusal(&hub(&format!(", {fields}")), &settings());
-        assert!(problem.starts_with(sentence), "{fields}: {problem}");
+        let problem = refusal(&hub(&format!(", {fields}")));
+        assert!(problem.contains(sentence), "{fields}: {problem}");
     }
 }
 
 #[test]
 fn what_does_not_go_together_is_refused_with_a_sentence() {
-    let with = |fields: &str| {
-        format!("network: {{entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32]{fields}}}\n")
+    let with = |entry: &str, exit: &str, more: &str| {
+        format!(
+            "network: {{entry: {{cidrs: [10.72.0.1/32]{entry}}}, exit: {{cidrs: [10.72.0.2/32]{exit}}}{more}}}\n"
+        )
     };
-    for (spec, sentence) in [
+    assert_refused([
         (
-            with(", entryAddresses: [10.72.0.9]"),
-            "network.entryAddresses[0]: 10.72.0.9 is not within",
+            with(", addresses: [10.72.0.9]", "", ""),
+            "network.entry.addresses[0]: 10.72.0.9 is not within",
         ),
         (
-            with(", exitAddresses: [--forward]"),
-            "network.exitAddresses[0]: \"--forward\" is not an address",
+            with("", ", addresses: [--forward]", ""),
+            "network.exit.addresses[0]: \"--forward\" is not an address",
         ),
         (
-            format!("{}entry: {{replicas: 2}}\n", with("")),
-            "network needs exactly one entry gateway",
-        ),
-        (
-            with(", peersReachEachOther: true"),
-            "network.peers, network.pool and network.peersReachEachOther are only for side Exit",
-        ),
-        (
-            with(", pool: [10.72.0.1/32]"),
-            "network.peers, network.pool and network.peersReachEachOther are only for side Exit",
-        ),
-        (
-            with(", deny: [{endPort: 3}]"),
+            with("", "", ", deny: [{endPort: 3}]"),
             "network.deny[0]: endPort needs a port",
         ),
         (
-            with(", entryForwarding: SNAT"),
-            "network.entryForwarding: SNAT needs network.entryAddresses",
+            with(", forwarding: SNAT", "", ""),
+            "network.entry.forwarding: SNAT needs network.entry.addresses",
         ),
-        (
-            hub(", entryForwarding: Route"),
-            "network.entryForwarding is for the gateway of the other side",
-        ),
-    ] {
-        let problem = refusal(&spec, &settings());
-        assert!(problem.starts_with(sentence), "{spec}: {problem}");
-    }
-    let without = Settings {
-        network: false,
-        ..settings()
-    };
-    assert!(refusal(NETWORK, &without).contains("network.enabled=true"));
+    ]);
+    let without = class_with(|spec| spec["permitted"]["features"] = json!(["WANEmulation"]));
+    assert!(refusal_with(NETWORK, without).starts_with("network needs the feature Network"));
 }

@@ -30,24 +30,20 @@ fn pod_of(namespace: &'static str, labels: Labels) -> Peer {
     Some((namespace, of, labels))
 }
 
+/// The labels of the pods of a tunnel.
+fn gateway(name: &str, component: &str) -> Labels {
+    labels::child("MuxTunnel", name, component)
+}
+
 /// All peers that may try to connect.
 fn peers() -> Vec<(&'static str, Peer)> {
     let operator = labelled(&[("app", "operator")]);
     vec![
         ("client", pod_of("site", labelled(&[("app", "client")]))),
-        (
-            "own-entry",
-            pod_of("site", labels::child("office", "entry")),
-        ),
-        ("own-exit", pod_of("site", labels::child("office", "exit"))),
-        (
-            "other-tunnel",
-            pod_of("site", labels::child("home", "entry")),
-        ),
-        (
-            "namesake",
-            pod_of("elsewhere", labels::child("office", "entry")),
-        ),
+        ("own-entry", pod_of("site", gateway("office", "entry"))),
+        ("own-exit", pod_of("site", gateway("office", "exit"))),
+        ("other-tunnel", pod_of("site", gateway("home", "entry"))),
+        ("namesake", pod_of("elsewhere", gateway("office", "entry"))),
         ("operator", pod_of("mux", operator.clone())),
         ("impostor", pod_of("site", operator)),
         ("neighbour", pod_of("mux", labelled(&[("app", "other")]))),
@@ -55,7 +51,10 @@ fn peers() -> Vec<(&'static str, Peer)> {
             "prometheus",
             pod_of("monitoring", labelled(&[("app", "p")])),
         ),
-        ("runner", pod_of("site", labels::child("probe", "runner"))),
+        (
+            "runner",
+            pod_of("site", labels::child("MuxBenchmark", "probe", "runner")),
+        ),
         ("outside", None),
     ]
 }
@@ -132,14 +131,19 @@ fn passes(
 
 /// The rendered matrix: a line for each peer that reaches a port other than listening ports, with
 /// the `END:PORT` that it reaches.
-fn matrix(tunnel: &ValidatedTunnel, ends: &[(&str, &[u16])]) -> Vec<String> {
-    let resources = build(tunnel, &settings()).unwrap();
+fn matrix(spec: &str, ends: &[(&str, &[u16])]) -> Vec<String> {
+    matrix_of(&object_json(spec), &valid(spec), ends)
+}
+
+fn matrix_of(object: &Value, valid: &ValidatedObject, ends: &[(&str, &[u16])]) -> Vec<String> {
+    let resources = build(valid, &settings()).unwrap();
+    let kind = object["kind"].as_str().unwrap();
     let policies = &resources.network_policies;
     let reached = |peer: &Peer| {
         let mut reached = Vec::new();
         for (end, ports) in ends {
             for port in *ports {
-                let to = ("site", &labels::child("office", end));
+                let to = ("site", &labels::child(kind, "office", end));
                 if passes(policies, to, peer, *port) {
                     reached.push(format!("{end}:{port}"));
                 }
@@ -159,7 +163,7 @@ fn with_both_sides_carriers_come_from_the_own_entry_alone() {
     ];
     let inside = "entry:8080 entry:443";
     assert_eq!(
-        matrix(&valid(SMALLEST), ends),
+        matrix(SMALLEST, ends),
         [
             format!("client: {inside}"),
             format!("own-entry: {inside} exit:64000"),
@@ -176,28 +180,9 @@ fn with_both_sides_carriers_come_from_the_own_entry_alone() {
     );
 }
 
-/// The peers that reach the listening port of a forward with `from`.
-fn clients(direction: &str, from: &str) -> Vec<&'static str> {
-    let end = match direction {
-        "ExitToEntry" => "exit",
-        _ => "entry",
-    };
-    let tunnel = valid(&format!(
-        "
-forwards:
-- name: web
-  direction: {direction}
-  listen: {{port: 8080{from}}}
-  target: {{address: {{host: db, port: 5432}}}}
-carrier: {{security: {{mode: None}}}}
-"
-    ));
-    reaching(&tunnel, end)
-}
-
 /// The peers that reach port 8080 of `end`.
-fn reaching(tunnel: &ValidatedTunnel, end: &str) -> Vec<&'static str> {
-    let lines = matrix(tunnel, &[(end, &[8080])]);
+fn reaching(spec: &str, end: &str) -> Vec<&'static str> {
+    let lines = matrix(spec, &[(end, &[8080])]);
     let reaches = peers().into_iter().zip(lines);
     reaches
         .filter(|(_, line)| line.ends_with(":8080"))
@@ -205,9 +190,10 @@ fn reaching(tunnel: &ValidatedTunnel, end: &str) -> Vec<&'static str> {
         .collect()
 }
 
-#[test]
-fn listening_ports_are_for_those_that_listen_from_names() {
-    let site = [
+/// Fields `from`, and the peers that they admit to a port. Without a field, the peers of the
+/// namespace are admitted.
+fn clients() -> Vec<(String, Vec<&'static str>)> {
+    let site = vec![
         "client",
         "own-entry",
         "own-exit",
@@ -218,113 +204,126 @@ fn listening_ports_are_for_those_that_listen_from_names() {
     let everybody: Vec<_> = peers().into_iter().map(|(name, _)| name).collect();
     let mut but_outside = everybody.clone();
     but_outside.pop();
-    for direction in ["EntryToExit", "ExitToEntry"] {
-        for (from, wanted) in [
-            ("", site.to_vec()),
-            (", from: {all: true}", everybody.clone()),
+    let namespace = |name: &str| {
+        format!("namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {name}}}}}")
+    };
+    let peers = |peers: &[String]| {
+        let peers: Vec<_> = peers.iter().map(|peer| format!("{{{peer}}}")).collect();
+        format!(", from: {{type: Peers, peers: [{}]}}", peers.join(", "))
+    };
+    let pods = |app: &str| format!("podSelector: {{matchLabels: {{app: {app}}}}}");
+    let operator = |name: &str| format!("{}, {}", namespace(name), pods("operator"));
+    let block = |cidr: &str| format!("ipBlock: {{cidr: {cidr}}}");
+    vec![
+        (String::new(), site.clone()),
+        (", from: {type: Namespace}".to_owned(), site),
+        (", from: {type: Any}".to_owned(), everybody),
+        (
+            peers(&[namespace("mux"), namespace("elsewhere")]),
+            vec!["namesake", "operator", "neighbour"],
+        ),
+        (peers(&[pods("client")]), vec!["client"]),
+        (
+            peers(&[operator("mux"), operator("site")]),
+            vec!["operator", "impostor"],
+        ),
+        (peers(&[block("192.0.2.0/24")]), vec!["outside"]),
+        (peers(&[block("10.0.0.0/8")]), but_outside),
+        (
+            peers(&[namespace("monitoring"), block("192.0.2.0/24")]),
+            vec!["prometheus", "outside"],
+        ),
+    ]
+}
+
+#[test]
+fn listening_ports_are_for_those_that_from_names() {
+    let open = "security: {mode: None}\n";
+    let target = "targets: [{host: db, port: 5432}]";
+    for (from, wanted) in clients() {
+        for (end, spec) in [
             (
-                ", from: {namespaces: [mux, elsewhere]}",
-                vec!["namesake", "operator", "neighbour"],
+                "entry",
+                format!("forwards: [{{name: web, port: 8080, {target}{from}}}]\n{open}"),
             ),
-            (", from: {podLabels: {app: client}}", vec!["client"]),
             (
-                ", from: {namespaces: [mux, site], podLabels: {app: operator}}",
-                vec!["operator", "impostor"],
+                "exit",
+                format!("reverseForwards: [{{name: web, port: 8080, {target}{from}}}]\n{open}"),
             ),
-            (", from: {ipBlocks: [192.0.2.0/24]}", vec!["outside"]),
-            (", from: {ipBlocks: [10.0.0.0/8]}", but_outside.clone()),
             (
-                ", from: {namespaces: [monitoring], ipBlocks: [192.0.2.0/24, '2001:db8::/32']}",
-                vec!["prometheus", "outside"],
+                "entry",
+                format!(
+                    "proxies: [{{name: web, protocol: Auto, port: 8080{from}}}]\nallow: [{{host: db}}]\n{open}"
+                ),
+            ),
+            (
+                "exit",
+                format!("kind: MuxExit\nreversePorts: [{{name: web, port: 8080{from}}}]\n"),
             ),
         ] {
-            assert_eq!(clients(direction, from), wanted, "{direction}{from}");
+            assert_eq!(reaching(&spec, end), wanted, "{spec}");
         }
     }
 }
 
 #[test]
 fn the_port_for_ssh_is_for_those_that_its_from_names_and_not_for_all_that_open_carriers() {
-    let site = [
-        "client",
-        "own-entry",
-        "own-exit",
-        "other-tunnel",
-        "impostor",
-        "runner",
-    ];
-    for (from, wanted) in [
-        ("", site.to_vec()),
-        (", from: {podLabels: {app: client}}", vec!["client"]),
-        (", from: {ipBlocks: [192.0.2.0/24]}", vec!["outside"]),
-    ] {
-        let exit = format!("exit: {{ssh: {{secretName: people, port: 8080{from}}}}}\n");
-        let tunnel = valid(&format!("side: Exit\n{SMALLEST}{exit}"));
-        assert_eq!(reaching(&tunnel, "exit"), wanted, "{from}");
-        let carriers = matrix(&tunnel, &[("exit", &[64000])]);
+    for (from, wanted) in clients() {
+        let ssh = format!("{EXIT}ssh: {{secretRef: {{name: people}}, port: 8080{from}}}\n");
+        assert_eq!(reaching(&ssh, "exit"), wanted, "{from}");
+        let carriers = matrix(&ssh, &[("exit", &[64000])]);
         assert!(carriers.iter().all(|line| line.ends_with("exit:64000")));
     }
 }
 
+/// The port of carriers is for every client, unless `from` names others.
 #[test]
-fn an_exit_alone_takes_carriers_from_anywhere() {
-    let tunnel = valid(&format!("side: Exit\n{SMALLEST}"));
-    let ends: &[(&str, &[u16])] = &[("exit", &[8080, 443, 22, 64000, 64001])];
-    for line in matrix(&tunnel, ends) {
+fn an_exit_and_a_rendezvous_take_carriers_from_those_that_from_names() {
+    let all = [(EXIT, "exit"), (RENDEZVOUS, "rendezvous")];
+    for (spec, end) in all.into_iter() {
+        for line in matrix(spec, &[(end, &[22, 8080, 64000, 64001])]) {
+            let (name, reached) = line.split_once(": ").unwrap();
+            let wanted = match name {
+                "operator" | "prometheus" => format!("{end}:64000 {end}:64001"),
+                _ => format!("{end}:64000"),
+            };
+            assert_eq!(reached, wanted, "{name}");
+        }
+        for (from, wanted) in clients().into_iter().skip(1) {
+            let from = from.trim_start_matches(", ");
+            let lines = matrix(&format!("{spec}{from}\n"), &[(end, &[64000])]);
+            let lines = lines.iter().filter(|line| line.ends_with(":64000"));
+            let names: Vec<_> = lines.map(|line| line.split(':').next().unwrap()).collect();
+            assert_eq!(names, wanted, "{end} {from}");
+        }
+    }
+}
+
+#[test]
+fn an_exit_at_a_rendezvous_takes_no_carriers() {
+    let met = format!(
+        "{EXIT}rendezvous: [{{name: meet, host: meet.example.com, port: 443, publicKeys: [{RENDEZVOUS_KEY}]}}]\n"
+    );
+    for line in matrix(&met, &[("exit", &[22, 8080, 64000, 64001])]) {
         let (name, reached) = line.split_once(": ").unwrap();
         let wanted = match name {
-            "operator" | "prometheus" => "exit:64000 exit:64001",
-            _ => "exit:64000",
+            "operator" | "prometheus" => "exit:64001",
+            _ => "",
         };
         assert_eq!(reached, wanted, "{name}");
     }
 }
 
 #[test]
-fn so_does_a_rendezvous_and_an_exit_that_is_met_there_takes_none() {
-    let meet = valid("side: Rendezvous\nrendezvous: {secretName: names}\n");
-    let leaf = valid(
-        "
-side: Exit
-forwards:
-- name: web
-  listen: {port: 8080}
-  target: {address: {host: db, port: 5432}}
-carrier:
-  rendezvous: {address: 'meet.example.com:64000', name: web, secretName: s}
-  security: {mode: None}
-",
-    );
-    for (tunnel, end, open) in [
-        (meet, "rendezvous", " rendezvous:64000"),
-        (leaf, "exit", ""),
-    ] {
-        let ports: &[u16] = &[22, 8080, 64000, 64001];
-        for line in matrix(&tunnel, &[(end, ports)]) {
-            let (name, reached) = line.split_once(':').unwrap();
-            let wanted = match name {
-                "operator" | "prometheus" => format!("{open} {end}:64001"),
-                _ => open.to_owned(),
-            };
-            assert_eq!(reached.trim(), wanted.trim(), "{name}");
-        }
-    }
-}
-
-#[test]
 fn where_the_exit_listens_its_ports_are_for_clients_and_the_entrys_are_not() {
-    let tunnel = valid(
-        "
-forwards:
-- name: back
-  direction: ExitToEntry
-  listen: {port: 8080}
-  target: {address: {host: db, port: 5432}}
-carrier: {security: {mode: None}}
-",
-    );
     let lines = matrix(
-        &tunnel,
+        "
+reverseForwards:
+- name: back
+  port: 8080
+  targets: [{host: db, port: 5432}]
+security: {mode: None}
+",
         &[("entry", &[8080, 64000]), ("exit", &[8080, 64000])],
     );
     assert!(lines.contains(&"client: exit:8080".to_owned()), "{lines:?}");
@@ -335,18 +334,24 @@ carrier: {security: {mode: None}}
     );
 }
 
-#[test]
-fn the_runner_of_a_benchmark_asks_its_own_tunnels_how_they_are() {
-    let mut object = tunnel_json(SMALLEST);
+/// The matrix of a tunnel of the benchmark `probe`.
+fn matrix_of_benchmark(spec: &str, ends: &[(&str, &[u16])]) -> Vec<String> {
+    let mut object = object_json(spec);
     object["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxBenchmark",
         "name": "probe", "uid": "u", "controller": true,
     }]);
-    let tunnel = serde_json::from_value(object).unwrap();
-    let Ok(tunnel) = validate(&tunnel, &shop(), &settings()) else {
+    let decoded = try_decoded(object.clone()).unwrap();
+    let Ok(valid) = validate(&decoded, &shop(), class()) else {
         panic!("not valid");
     };
-    let lines = matrix(&tunnel, &[("entry", &[64001]), ("exit", &[64000, 64001])]);
+    matrix_of(&object, &valid, ends)
+}
+
+#[test]
+fn the_runner_of_a_benchmark_asks_its_own_tunnels_how_they_are() {
+    let ends: &[(&str, &[u16])] = &[("entry", &[64001]), ("exit", &[64000, 64001])];
+    let lines = matrix_of_benchmark(SMALLEST, ends);
     assert!(
         lines.contains(&"runner: entry:64001 exit:64001".to_owned()),
         "{lines:?}"
@@ -356,17 +361,8 @@ fn the_runner_of_a_benchmark_asks_its_own_tunnels_how_they_are() {
 
 #[test]
 fn the_runner_alone_reaches_the_agents_beside_the_gateways_of_a_network() {
-    let network = "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32]}\n";
-    let mut object = tunnel_json(network);
-    object["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxBenchmark",
-        "name": "probe", "uid": "u", "controller": true,
-    }]);
-    let tunnel = serde_json::from_value(object).unwrap();
-    let Ok(tunnel) = validate(&tunnel, &shop(), &settings()) else {
-        panic!("not valid");
-    };
-    for line in matrix(&tunnel, &[("entry", &[64002]), ("exit", &[64002])]) {
+    let network = "network: {entry: {cidrs: [10.72.0.1/32]}, exit: {cidrs: [10.72.0.2/32]}}\n";
+    for line in matrix_of_benchmark(network, &[("entry", &[64002]), ("exit", &[64002])]) {
         let runner = "runner: entry:64002 exit:64002";
         assert!(line == runner || line.ends_with(": "), "{line}");
         assert!(line == runner || !line.starts_with("runner"), "{line}");
@@ -389,7 +385,7 @@ fn without_labels_of_namespaces_nobody_reads_metrics() {
     let peers = settings.network_policy.as_mut().unwrap();
     peers.metrics_namespace_labels.clear();
     let resources = build(&valid(SMALLEST), &settings).unwrap();
-    let exit = ("site", &labels::child("office", "exit"));
+    let exit = ("site", &gateway("office", "exit"));
     for (name, peer) in self::peers() {
         let reaches = passes(&resources.network_policies, exit, &peer, 64001);
         assert_eq!(reaches, name == "operator", "{name}");

@@ -9,21 +9,26 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use muxtunnel_operator::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
 use muxtunnel_operator::tunnel_controller::end::End;
-use muxtunnel_testkit::pod_security::violations;
+use muxtunnel_testkit::openshift::{restricted_v2, unreadable};
 
 use super::*;
 
 /// The only fields of a pod's spec that a pod may have.
-const POD_FIELDS: [&str; 15] = [
+const POD_FIELDS: [&str; 20] = [
     "affinity",
     "automountServiceAccountToken",
     "containers",
+    "dnsConfig",
+    "dnsPolicy",
     "enableServiceLinks",
+    "hostAliases",
     "imagePullSecrets",
     "initContainers",
     "nodeSelector",
     "priorityClassName",
     "restartPolicy",
+    "runtimeClassName",
+    "schedulerName",
     "securityContext",
     "serviceAccountName",
     "terminationGracePeriodSeconds",
@@ -32,17 +37,20 @@ const POD_FIELDS: [&str; 15] = [
     "volumes",
 ];
 
-/// The MuxTunnels that the API server has to accept, by file name.
-fn good_tunnels() -> Vec<(String, Value)> {
+/// The objects with gateways that the API server has to accept, by file name.
+fn good_objects() -> Vec<(String, Value)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/tests/good_objects");
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
         let mut object: Value = serde_yaml::from_str(&text).unwrap();
-        if object["kind"] == "MuxTunnel" {
+        let kind = object["kind"].as_str().unwrap();
+        let has_gateways = ["MuxTunnel", "MuxExit", "MuxRendezvous"].contains(&kind);
+        if has_gateways {
             object["metadata"]["namespace"] = json!("site");
             object["metadata"]["uid"] = json!("uid-office");
+            object["metadata"]["generation"] = json!(1);
             found.push((
                 path.file_stem().unwrap().to_string_lossy().into_owned(),
                 object,
@@ -50,15 +58,15 @@ fn good_tunnels() -> Vec<(String, Value)> {
         }
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
-    assert!(found.len() >= 10, "{} good tunnels", found.len());
+    assert!(found.len() >= 10, "{} good objects", found.len());
     found
 }
 
 /// The tunnel of a MuxBenchmark that measures IP packets. An agent runs in each of its gateways'
 /// pods.
 fn measured_network() -> Value {
-    let mut object = tunnel_json(
-        "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32], snat: true, forward: true, queues: 2}\n",
+    let mut object = object_json(
+        "network: {entry: {cidrs: [10.72.0.1/32]}, exit: {cidrs: [10.72.0.2/32], forwarding: SNAT}, queues: 2}\n",
     );
     object["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxBenchmark",
@@ -67,7 +75,7 @@ fn measured_network() -> Value {
     object
 }
 
-/// All objects of the good tunnels and of [`measured_network`], each with the file of its tunnel.
+/// All objects of the good objects and of [`measured_network`], each with the file of its tunnel.
 pub(crate) fn objects() -> Vec<(String, Value)> {
     fn json<K: serde::Serialize>(objects: &[K]) -> impl Iterator<Item = Value> + '_ {
         let objects = objects.iter();
@@ -75,8 +83,8 @@ pub(crate) fn objects() -> Vec<(String, Value)> {
     }
     let mut all = Vec::new();
     let measured = [("measured network".to_owned(), measured_network())];
-    for (name, object) in good_tunnels().into_iter().chain(measured) {
-        let built = resources(&object).unwrap();
+    for (name, object) in good_objects().into_iter().chain(measured) {
+        let built = resources(&object).unwrap_or_else(|why| panic!("{name}: {why}"));
         let objects = json(&built.service_accounts)
             .chain(json(&built.config_maps))
             .chain(json(&built.services))
@@ -90,16 +98,18 @@ pub(crate) fn objects() -> Vec<(String, Value)> {
     all
 }
 
-/// The object's pods of Deployments and Jobs, by the name of their account; `None`: the object is
+/// The object's pods of Deployments and Jobs, by the name of their account, or why the object is
 /// invalid.
-fn pods(object: &Value) -> Option<Vec<(String, Value)>> {
-    resources(object).as_ref().map(pods_of)
+fn pods(object: &Value) -> Result<Vec<(String, Value)>, String> {
+    resources(object)
+        .as_ref()
+        .map(pods_of)
+        .map_err(Clone::clone)
 }
 
-fn resources(object: &Value) -> Option<Resources> {
-    let tunnel: MuxTunnel = serde_json::from_value(object.clone()).ok()?;
-    let named = shop();
-    match validate(&tunnel, &named, &settings()) {
+fn resources(object: &Value) -> Result<Resources, String> {
+    let decoded = try_decoded(object.clone()).map_err(|error| error.to_string())?;
+    match validate(&decoded, &shop(), class()) {
         Ok(mut valid) => {
             // The gateways' Deployments are built only after their sysctls have passed.
             let passed = |job: &Job| SeenProbe {
@@ -110,14 +120,19 @@ fn resources(object: &Value) -> Option<Resources> {
             };
             // A Job per placement, one after another.
             for _ in End::ALL {
-                let tried = build(&valid, &settings()).ok()?.probe_jobs;
-                valid.probes = tried.iter().map(passed).collect();
+                let tried = try_built(&valid)?.probe_jobs;
+                valid.pods.probes = tried.iter().map(passed).collect();
             }
-            build(&valid, &settings()).ok()
+            try_built(&valid)
         }
-        Err(Hindrance::Invalid(_)) => None,
+        Err(Hindrance::Invalid(problem)) => Err(problem),
+        Err(Hindrance::Blocked(problem)) => Err(problem.detail),
         Err(hindrance) => panic!("{hindrance:?}"),
     }
+}
+
+fn try_built(valid: &ValidatedObject) -> Result<Resources, String> {
+    build(valid, &settings()).map_err(|error| error.to_string())
 }
 
 fn pods_of(resources: &Resources) -> Vec<(String, Value)> {
@@ -150,9 +165,14 @@ fn privileges(pod: &Value) -> Value {
     let mut pod = pod.clone();
     for chosen in [
         "affinity",
+        "dnsConfig",
+        "dnsPolicy",
+        "hostAliases",
         "imagePullSecrets",
         "nodeSelector",
         "priorityClassName",
+        "runtimeClassName",
+        "schedulerName",
         "tolerations",
         "topologySpreadConstraints",
     ] {
@@ -196,8 +216,8 @@ fn texts(at: &str, value: &Value, found: &mut Vec<String>) {
 #[test]
 fn no_text_in_a_spec_reaches_image_command_account_volumes_or_privileges() {
     let mut tried = 0;
-    for (name, object) in good_tunnels() {
-        let wanted: Vec<_> = pods(&object).unwrap();
+    for (name, object) in good_objects() {
+        let wanted: Vec<_> = pods(&object).unwrap_or_else(|why| panic!("{name}: {why}"));
         let wanted: Vec<_> = wanted
             .iter()
             .map(|(name, pod)| (name, privileges(pod)))
@@ -207,7 +227,7 @@ fn no_text_in_a_spec_reaches_image_command_account_volumes_or_privileges() {
         for pointer in pointers {
             let mut changed = object.clone();
             *changed.pointer_mut(&pointer).unwrap() = json!("canary");
-            let Some(found) = pods(&changed) else {
+            let Ok(found) = pods(&changed) else {
                 continue;
             };
             tried += 1;
@@ -223,8 +243,8 @@ fn no_text_in_a_spec_reaches_image_command_account_volumes_or_privileges() {
 
 #[test]
 fn images_accounts_and_volumes_are_of_a_closed_list() {
-    for (name, object) in good_tunnels() {
-        for (deployment, pod) in pods(&object).unwrap() {
+    for (name, object) in good_objects() {
+        for (deployment, pod) in pods(&object).unwrap_or_else(|why| panic!("{name}: {why}")) {
             assert_eq!(pod["serviceAccountName"], json!(deployment), "{name}");
             assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
             for volume in pod["volumes"].as_array().into_iter().flatten() {
@@ -275,23 +295,32 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
     }
 }
 
+/// `restricted-v2` of OpenShift has the rules of the Pod Security level `restricted`, and a range of
+/// users for each namespace.
 #[test]
-fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_allowed_as_unsafe() {
+fn every_pod_fits_into_restricted_v2_but_for_the_emulation_networks_and_unsafe_sysctls() {
+    const USER: &str = "runAsUser outside of the namespace's range";
     let (mut emulating, mut routing) = (0, 0);
-    for (name, object) in good_tunnels() {
-        for (_, pod) in pods(&object).unwrap() {
-            let found = violations(&pod);
+    for (name, object) in good_objects() {
+        for (_, pod) in pods(&object).unwrap_or_else(|why| panic!("{name}: {why}")) {
+            let found = restricted_v2(&pod).err().unwrap_or_default();
+            let own = [": wan", ": network", ": pod"];
             let (own, others): (BTreeSet<_>, BTreeSet<_>) = found
                 .into_iter()
-                .partition(|control| control.ends_with(": wan") || control.ends_with(": network"));
+                .partition(|control| own.iter().any(|place| control.ends_with(place)));
             let init = pod["initContainers"].as_array().into_iter().flatten();
             let init = init.map(|container| container["name"].as_str().unwrap());
-            let wanted: BTreeSet<_> = init
+            let mut wanted: BTreeSet<_> = init
                 .flat_map(|container| {
-                    ["capabilities added", "non-root user", "non-root"]
+                    ["capabilities added", "non-root user", "non-root", USER]
                         .map(|control| format!("{control}: {container}"))
                 })
                 .collect();
+            // The interface for IP packets belongs to one user.
+            if wanted.contains("non-root: network") {
+                wanted.insert(format!("{USER}: pod"));
+            }
+            assert_eq!(unreadable(&pod), BTreeSet::new(), "{name}");
             emulating += usize::from(wanted.contains("non-root: wan"));
             routing += usize::from(wanted.contains("non-root: network"));
             assert_eq!(own, wanted, "{name}");
@@ -306,50 +335,51 @@ fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_all
     );
 }
 
-/// An end, and the fields of a tunnel with that end.
-const ENDS: [(&str, &str); 3] = [
-    ("entry", SMALLEST),
-    ("exit", SMALLEST),
-    (
-        "rendezvous",
-        "side: Rendezvous\nrendezvous: {secretName: names}\n",
-    ),
+/// An object, and the path of a template of its pods.
+const TEMPLATES: [(&str, &str); 4] = [
+    (SMALLEST, "/entry/template"),
+    (SMALLEST, "/exit/template"),
+    (EXIT, "/gateway/template"),
+    (RENDEZVOUS, "/template"),
 ];
 
-/// The tunnel of an end of [`ENDS`], whose pods get the label or annotation (`field`) `key`.
-fn with_key((end, spec): (&str, &str), field: &str, key: &str) -> Value {
-    let mut object = tunnel_json(spec);
-    object["spec"][end]["template"] = json!({field: {key: "any"}});
+/// An object of [`TEMPLATES`], whose pods get the label or annotation (`field`) `key`.
+fn with_key((spec, path): (&str, &str), field: &str, key: &str) -> Value {
+    let mut object = object_json(spec);
+    let mut place = &mut object["spec"];
+    for part in path.split('/').skip(1) {
+        place = &mut place[part];
+    }
+    *place = json!({"metadata": {field: {key: "any"}}});
     object
 }
 
-/// Asserts that the tunnel is refused with a sentence that names the key and the chart's value.
-fn assert_key_is_refused(end: (&str, &str), field: &str, key: &str) {
-    let tunnel: MuxTunnel = serde_json::from_value(with_key(end, field, key)).unwrap();
-    match validate(&tunnel, &shop(), &settings()) {
-        Err(Hindrance::Invalid(problem)) => {
-            let sentence = format!("template.{field} {key}: the installation does not permit");
-            assert!(problem.contains(&sentence), "{problem}");
-            assert!(
-                problem.contains(&format!("podMetadata.{field}")),
-                "{problem}"
+/// Asserts that the object is refused with a sentence that names the key and the class.
+fn assert_key_is_refused(place: (&str, &str), field: &str, key: &str) {
+    let object = try_decoded(with_key(place, field, key)).unwrap();
+    match validate(&object, &shop(), class()) {
+        Err(Hindrance::Blocked(problem)) => {
+            assert_eq!(problem.code, Code::ClassNotPermitted);
+            let sentence = format!(
+                "template.metadata.{field} {key}: permitted.podMetadataKeys of MuxClass muxtunnel does not have this key"
             );
+            assert_eq!(problem.detail, sentence);
         }
-        _ => panic!("{end:?}: {field}: {key} is taken"),
+        _ => panic!("{}: {field}: {key} is taken", place.1),
     }
 }
 
 /// Labels and annotations can make other controllers add images, volumes and networks to pods. Each
 /// controller has its own keys.
 #[test]
-fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() {
+fn no_label_or_annotation_that_the_class_does_not_permit_reaches_a_pod() {
     let refused = [
         "config.linkerd.io/proxy-image",
         "container.apparmor.security.beta.kubernetes.io/muxgate",
         "sidecar.istio.io/proxyImage",
         "k8s.v1.cni.cncf.io/networks",
         "azure.workload.identity/use",
-        "app.kubernetes.io/instance",
+        "muxtunnel.dev/name",
         "not-prometheus.io/scrape",
     ];
     let permitted = [
@@ -358,15 +388,15 @@ fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() 
         "cluster-autoscaler.kubernetes.io/safe-to-evict",
         "karpenter.sh/do-not-disrupt",
     ];
-    for end in ENDS {
+    for place in TEMPLATES.into_iter() {
         for key in refused {
-            assert_key_is_refused(end, "labels", key);
-            assert_key_is_refused(end, "annotations", key);
+            assert_key_is_refused(place, "labels", key);
+            assert_key_is_refused(place, "annotations", key);
         }
         for key in permitted {
-            let plain = pods(&tunnel_json(end.1));
-            let with = pods(&with_key(end, "annotations", key));
-            assert!(plain.is_some() && plain == with, "{end:?}: {key}");
+            let plain = pods(&object_json(place.0));
+            let with = pods(&with_key(place, "annotations", key));
+            assert!(plain.is_ok() && plain == with, "{place:?}: {key}");
         }
     }
 }
@@ -375,7 +405,7 @@ fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() 
 /// gateway of a tunnel must not become an endpoint of such a Service.
 #[test]
 fn a_label_that_another_service_may_select_reaches_no_pod() {
-    for end in ENDS {
+    for place in TEMPLATES.into_iter() {
         for key in [
             "app",
             "k8s-app",
@@ -384,17 +414,15 @@ fn a_label_that_another_service_may_select_reaches_no_pod() {
             "teams",
             "app.kubernetes.io/name",
             "app.kubernetes.io/part-of",
-            "prometheus.io/scrape",
-            "karpenter.sh/do-not-disrupt",
             "example.com/team",
         ] {
-            assert_key_is_refused(end, "labels", key);
+            assert_key_is_refused(place, "labels", key);
         }
         let (plain, with) = (
-            pods(&tunnel_json(end.1)),
-            pods(&with_key(end, "labels", "team")),
+            pods(&object_json(place.0)),
+            pods(&with_key(place, "labels", "team")),
         );
-        assert!(plain.is_some() && plain == with, "{end:?}");
+        assert!(plain.is_ok() && plain == with, "{place:?}");
     }
 }
 
@@ -409,23 +437,33 @@ fn services_have_and_select_the_operators_own_labels_alone() {
         services += 1;
         let own = [
             "app.kubernetes.io/component",
-            "app.kubernetes.io/instance",
             "app.kubernetes.io/managed-by",
             "app.kubernetes.io/name",
+            "app.kubernetes.io/version",
+            "muxtunnel.dev/kind",
+            "muxtunnel.dev/name",
         ];
-        for labels in [&object["metadata"]["labels"], &object["spec"]["selector"]] {
-            let keys: Vec<_> = labels.as_object().unwrap().keys().collect();
-            assert_eq!(keys, own, "{name}: {object}");
-        }
+        let keys = |labels: &Value| -> Vec<String> {
+            let labels = labels.as_object().unwrap();
+            labels.keys().cloned().collect()
+        };
+        assert_eq!(keys(&object["metadata"]["labels"]), own, "{name}: {object}");
+        assert_eq!(
+            keys(&object["spec"]["selector"]),
+            [own[0], own[4], own[5]],
+            "{name}: {object}"
+        );
     }
     assert!(services > 20, "only {services} Services");
 }
 
-/// Annotations of Services configure load balancers, and do not reach pods.
 #[test]
 fn annotations_of_services_are_free() {
-    let mut object = tunnel_json(SMALLEST);
     let annotations = json!({"service.beta.kubernetes.io/aws-load-balancer-type": "external"});
-    object["spec"]["entry"] = json!({"service": {"annotations": annotations}});
-    assert_eq!(pods(&object), pods(&tunnel_json(SMALLEST)));
+    let mut object = object_json(SMALLEST);
+    object["spec"]["services"] = json!([{"name": "office-entry", "annotations": annotations}]);
+    assert_eq!(pods(&object), pods(&object_json(SMALLEST)));
+    let mut object = object_json(EXIT);
+    object["spec"]["service"] = json!({"annotations": annotations});
+    assert_eq!(pods(&object), pods(&object_json(EXIT)));
 }

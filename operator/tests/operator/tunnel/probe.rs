@@ -8,12 +8,13 @@ use super::*;
 
 #[test]
 fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
-    let template = "{nodeSelector: {zone: a}, tolerations: [{key: edge, operator: Exists}], priorityClassName: high, \
-                    imagePullSecrets: [{name: registry}], affinity: {nodeAffinity: {}}}";
-    let resources = built(&format!(
+    let template = "{spec: {nodeSelector: {zone: a}, tolerations: [{key: edge, operator: Exists}], priorityClassName: high, \
+                    imagePullSecrets: [{name: registry}], affinity: {nodeAffinity: {}}}}";
+    let spec = format!(
         "{}entry: {{template: {template}}}\nexit: {{template: {template}}}\n",
         tuned()
-    ));
+    );
+    let resources = built(&spec);
     assert!(resources.is_held && resources.deployments.is_empty());
     let [job] = &resources.probe_jobs[..] else {
         panic!("{:?}", resources.probe_jobs);
@@ -29,11 +30,8 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
     assert_eq!(labels["app.kubernetes.io/component"], "sysctl-probe");
 
     let tried = &job["spec"]["template"]["spec"];
-    let mut passed = valid(&format!(
-        "{}entry: {{template: {template}}}\nexit: {{template: {template}}}\n",
-        tuned()
-    ));
-    passed.probes = vec![SeenProbe {
+    let mut passed = valid(&spec);
+    passed.pods.probes = vec![SeenProbe {
         name: name.to_owned(),
         uid: None,
         resources_hash: None,
@@ -42,7 +40,7 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
     let gateways = build(&passed, &settings()).unwrap();
     assert!(!gateways.is_held);
     assert_eq!(gateways.probe_jobs.len(), 1, "it is what remembers");
-    let gateway = &super::build::pod(&gateways, "office-exit")["spec"];
+    let gateway = &super::build::pod(&gateways, "office-tunnel-exit")["spec"];
     for same in [
         "securityContext",
         "nodeSelector",
@@ -79,7 +77,7 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
 #[test]
 fn the_longest_name_still_fits_into_a_label() {
     let mut tunnel = valid(&tuned());
-    tunnel.name = "n".repeat(40);
+    tunnel.holder.name = "n".repeat(40);
     let resources = build(&tunnel, &settings()).unwrap();
     let name = resources.probe_jobs[0].metadata.name.clone().unwrap();
     assert!(name.len() <= 63, "{name}");
@@ -89,7 +87,7 @@ fn the_longest_name_still_fits_into_a_label() {
 fn nothing_is_tried_where_the_spec_names_no_sysctl() {
     for tuning in [
         "",
-        "tuning: {profile: Wan}\n",
+        "tuning: {profile: WAN}\n",
         "tuning: {allowUnsafe: true}\n",
     ] {
         let resources = built(&format!("{SMALLEST}{tuning}"));
@@ -117,7 +115,7 @@ fn what_is_changed_is_tried_again_and_what_is_not_is_not() {
     for changed in [
         tuned().replace("value: '1'", "value: '2'"),
         format!(
-            "{}exit: {{template: {{nodeSelector: {{zone: b}}}}}}\n",
+            "{}exit: {{template: {{spec: {{nodeSelector: {{zone: b}}}}}}}}\n",
             tuned()
         ),
     ] {
@@ -128,7 +126,7 @@ fn what_is_changed_is_tried_again_and_what_is_not_is_not() {
 #[test]
 fn ends_that_are_placed_otherwise_are_tried_one_after_the_other() {
     let spec = format!(
-        "{}entry: {{template: {{nodeSelector: {{zone: b}}}}}}\n",
+        "{}entry: {{template: {{spec: {{nodeSelector: {{zone: b}}}}}}}}\n",
         tuned()
     );
     let mut tunnel = valid(&spec);
@@ -138,7 +136,7 @@ fn ends_that_are_placed_otherwise_are_tried_one_after_the_other() {
         assert_eq!(jobs.len(), number);
         assert!(matches!(verdict(&tunnel), Verdict::Pending(_)));
         let name = jobs[number - 1].metadata.name.clone().unwrap();
-        tunnel.probes.push(SeenProbe {
+        tunnel.pods.probes.push(SeenProbe {
             name: name.clone(),
             uid: None,
             resources_hash: None,
@@ -153,15 +151,15 @@ fn ends_that_are_placed_otherwise_are_tried_one_after_the_other() {
 /// A namespace's quota, LimitRange minimum or ratio applies to each container.
 #[test]
 fn the_resources_of_the_template_are_those_of_every_container() {
-    let template = "template: {resources: {requests: {cpu: 50m, memory: 32Mi}, \
-                    limits: {cpu: 100m, memory: 64Mi, example.com/card: 1}}}";
-    let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
+    let template = "template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 50m, memory: 32Mi}, \
+                    limits: {cpu: 100m, memory: 64Mi, example.com/card: 1}}}]}}";
+    let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
     let spec = format!(
-        "{native}entry: {{{template}}}\nexit: {{{template}}}\nwan: {{delay: 10ms}}\n\
-         network: {{entryCIDRs: [10.1.0.0/24], exitCIDRs: [10.2.0.0/24]}}\n"
+        "{native}entry: {{{template}}}\nexit: {{{template}}}\nwanEmulation: {{delayMilliseconds: 10}}\n\
+         network: {{entry: {{cidrs: [10.1.0.0/24]}}, exit: {{cidrs: [10.2.0.0/24]}}}}\n"
     );
     let resources = built(&spec);
-    let pod = &super::build::pod(&resources, "office-exit")["spec"];
+    let pod = &super::build::pod(&resources, "office-tunnel-exit")["spec"];
     let own = json!({
         "requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"},
     });
@@ -202,7 +200,9 @@ fn a_resource_that_the_template_does_not_name_keeps_its_default() {
             json!({"requests": {"cpu": "2"}, "limits": {"memory": "4Mi"}}),
         ),
     ] {
-        let template = format!("template: {{resources: {resources}}}");
+        let template = format!(
+            "template: {{spec: {{containers: [{{name: gateway, resources: {resources}}}]}}}}"
+        );
         let spec = format!("{}entry: {{{template}}}\nexit: {{{template}}}\n", tuned());
         assert_eq!(tried(&built(&spec).probe_jobs[0]), expected, "{resources}");
     }

@@ -26,38 +26,52 @@ fn folder() -> PathBuf {
 
 /// Specs whose configurations together have the fields of all features.
 fn specs() -> Vec<(&'static str, String)> {
-    let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
+    let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
     let with =
-        |protocol: &str| SMALLEST.replace("protocol: Jmux", &format!("protocol: {protocol}"));
-    vec![
+        |protocol: &str| SMALLEST.replace("protocol: JMUX", &format!("protocol: {protocol}"));
+    [
         ("jmux", SMALLEST.to_owned()),
         ("managed", MANAGED.to_owned()),
         (
             "native",
             format!(
-                "{native}entry: {{replicas: 2, template: {{resources: {{limits: {{memory: 64Mi, cpu: 2}}}}}}}}\n\
-                 exit: {{replicas: 2, drainSeconds: 60, trustedProxies: [10.0.0.0/8]}}\n\
-                 timeouts: {{idle: 15m, halfOpen: 1h, keepalive: 30s}}\n\
-                 policy: {{allow: [{{host: '*.example.com', port: 443}}], deny: [{{cidr: 10.1.0.0/16}}]}}\n"
+                "{native}entry: {{replicas: 2, template: {{spec: {{containers: [{{name: gateway, resources: {{limits: {{memory: 64Mi, cpu: 2}}}}}}]}}}}}}\n\
+                 exit: {{replicas: 2, drainSeconds: 60}}\n\
+                 timeouts: {{idleSeconds: 900, halfOpenSeconds: 3600, keepaliveSeconds: 30}}\n\
+                 allow: [{{host: '*.example.com', port: 443}}]\ndeny: [{{cidr: 10.1.0.0/16}}]\n"
             ),
         ),
         (
             "network",
             format!(
-                "{native}network: {{entryCIDRs: [10.1.0.0/24], exitCIDRs: [10.2.0.0/24], \
+                "{native}network: {{entry: {{cidrs: [10.1.0.0/24]}}, exit: {{cidrs: [10.2.0.0/24]}}, \
                  dns: {{servers: [10.2.0.53], domains: [example.com]}}}}\n"
             ),
         ),
         (
             "reverse",
-            native.replace("- name: db\n", "- name: db\n  direction: ExitToEntry\n"),
+            native.replace("- name: db\n", "reverseForwards:\n- name: db\n"),
         ),
         ("http2", with("HTTP2")),
+        ("elsewhere", ELSEWHERE.to_owned()),
         (
-            "rendezvous",
-            "side: Rendezvous\nrendezvous: {secretName: names}\n".to_owned(),
+            "far",
+            format!(
+                "{EXIT}trustedProxies: [10.0.0.0/8]\nreversePorts: [{{name: back, port: 8080}}]\n\
+                 ssh: {{secretRef: {{name: people}}}}\n"
+            ),
         ),
+        (
+            "proxies",
+            format!(
+                "{native}allow: [{{host: '*.internal'}}]\n\
+                 proxies: [{{name: any, port: 1080, protocol: Auto, usersSecretRef: {{name: people}}}}]\n"
+            ),
+        ),
+        ("rendezvous", RENDEZVOUS.to_owned()),
     ]
+    .into_iter()
+    .collect()
 }
 
 /// The text of each gateway's file.
@@ -130,7 +144,7 @@ fn record() {
 fn a_gateway_reads_the_files_of_earlier_operators() {
     record();
     let files = recorded("yaml");
-    assert!(files.len() >= 13, "{}", files.len());
+    assert!(files.len() >= 14, "{}", files.len());
     for (_, path) in files {
         let text = std::fs::read_to_string(&path).unwrap();
         let config =

@@ -1,19 +1,13 @@
 //! Services of other namespaces: look-ups, refusals and messages.
 
-use muxtunnel_crds::{AddressTarget, MuxTunnelSpec};
-use muxtunnel_operator::tunnel_controller::references::{
-    canonical_host, references, services_of_host,
-};
-use muxtunnel_operator::tunnel_controller::validate::ListenPort;
+use muxtunnel_operator::tunnel_controller::end::End;
+use muxtunnel_operator::tunnel_controller::references::references;
 
+use super::build::config;
 use super::*;
 
-const REFUSAL: &str = "forward web: namespace shops does not permit MuxTunnels of namespace site to refer to a Service \
-     shop: create a ReferenceGrant or MuxGrant there";
-
-fn spec(text: &str) -> MuxTunnelSpec {
-    serde_yaml::from_str(text).unwrap()
-}
+const REFUSAL: &str = "forward web: namespace shops does not permit objects of kind MuxTunnel in namespace site to refer \
+     to a Service shop: create a ReferenceGrant or MuxGrant there";
 
 fn permitted() -> Dereferenced {
     let service: Service = serde_json::from_value(shop_json()).unwrap();
@@ -23,22 +17,28 @@ fn permitted() -> Dereferenced {
     }
 }
 
-fn forbidden() -> Dereferenced {
+pub(super) fn forbidden() -> Dereferenced {
     Dereferenced {
         forbidden: [named("shops", "shop")].into(),
         ..Dereferenced::default()
     }
 }
 
-fn allowed(resources: &Resources) -> Vec<String> {
-    let exit = super::build::config(resources, "office-exit");
-    exit.policy.allow.iter().map(ToString::to_string).collect()
+pub(super) fn allowed(resources: &Resources) -> Vec<String> {
+    let exit = config(resources, "office-tunnel-exit");
+    exit.allow.iter().map(ToString::to_string).collect()
+}
+
+/// The number of forwards of the entry.
+fn forwards(tunnel: &ValidatedObject) -> usize {
+    let resources = build(tunnel, &settings()).unwrap();
+    config(&resources, "office-entry").forwards.len()
 }
 
 #[test]
 fn a_permitted_service_of_another_namespace_is_dialled_by_its_name_there() {
-    let tunnel = valid_with(FAR, &permitted(), &settings());
-    assert!(tunnel.forbidden.is_empty() && tunnel.unresolved.is_empty());
+    let tunnel = valid_with(FAR, &permitted(), class());
+    assert_eq!(tunnel.findings.all, []);
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(
         allowed(&resources),
@@ -48,55 +48,64 @@ fn a_permitted_service_of_another_namespace_is_dialled_by_its_name_there() {
 
 #[test]
 fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_others_are() {
-    let tunnel = valid_with(FAR, &forbidden(), &settings());
-    assert_eq!(tunnel.forbidden, [REFUSAL]);
-    assert!(tunnel.unresolved.is_empty());
+    let tunnel = valid_with(FAR, &forbidden(), class());
+    assert_eq!(not_permitted(&tunnel), [REFUSAL]);
+    assert!(unresolved(&tunnel).is_empty());
     // The gateways' Service keeps the port of the forward, so that a later permission does not
     // change the port.
-    let ports: Vec<_> = tunnel
-        .listen_ports
-        .iter()
-        .map(|ListenPort { port, .. }| *port)
-        .collect();
+    let ports = tunnel.listen_ports(End::Entry);
+    let ports: Vec<_> = ports.map(|listen| listen.port).collect();
     assert_eq!(ports, [8080, 443]);
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(allowed(&resources), ["db.example.com.:5432"]);
     // The exit denies the target, which ends open streams to the target.
-    let exit = super::build::config(&resources, "office-exit");
-    let deny: Vec<_> = exit.policy.deny.iter().map(ToString::to_string).collect();
+    let exit = config(&resources, "office-tunnel-exit");
+    let deny: Vec<_> = exit.deny.iter().map(ToString::to_string).collect();
     assert_eq!(deny, ["shop.shops.svc"]);
-    let entry = super::build::config(&resources, "office-entry");
+    let entry = config(&resources, "office-entry");
     assert_eq!(entry.forwards.len(), 1);
-    assert!(entry.policy.is_empty());
-}
-
-#[test]
-fn a_known_number_of_the_port_is_no_way_around_it() {
-    let numbered = FAR.replace("port: http", "port: 80");
-    let tunnel = valid_with(&numbered, &forbidden(), &settings());
-    assert_eq!(tunnel.forbidden, [REFUSAL]);
-    assert_eq!(tunnel.forwards.len(), 1);
+    assert!(entry.allow.is_empty() && entry.deny.is_empty());
 }
 
 #[test]
 fn nor_is_the_services_name_as_an_address() {
     let by_name = FAR.replace(
-        "{service: {name: shop, namespace: shops, port: http}}",
-        "{address: {host: Shop.shops.svc.cluster.local, port: 80}}",
+        "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
+        "[{host: Shop.shops.svc.cluster.local, port: 80}]",
     );
-    let tunnel = valid_with(&by_name, &forbidden(), &settings());
-    assert_eq!(tunnel.forbidden, [REFUSAL]);
-    assert_eq!(tunnel.forwards.len(), 1);
-    let tunnel = valid_with(&by_name, &permitted(), &settings());
-    assert!(tunnel.forbidden.is_empty());
-    assert_eq!(tunnel.forwards.len(), 2);
+    let tunnel = valid_with(&by_name, &forbidden(), class());
+    assert_eq!(not_permitted(&tunnel), [REFUSAL]);
+    assert_eq!(forwards(&tunnel), 1);
+    let tunnel = valid_with(&by_name, &permitted(), class());
+    assert!(not_permitted(&tunnel).is_empty());
+    assert_eq!(forwards(&tunnel), 2);
+}
+
+/// The other targets of a forward need no permission.
+#[test]
+fn a_forward_keeps_its_permitted_targets() {
+    let spec = FAR.replace(
+        "port: 80}]",
+        "port: 80}, {host: web.example.com, port: 80}]",
+    );
+    let tunnel = valid_with(&spec, &forbidden(), class());
+    assert_eq!(not_permitted(&tunnel), [REFUSAL]);
+    let resources = build(&tunnel, &settings()).unwrap();
+    assert_eq!(
+        allowed(&resources),
+        ["web.example.com.:80", "db.example.com.:5432"]
+    );
+    let entry = config(&resources, "office-entry");
+    let targets = &entry.forwards[0].targets;
+    assert_eq!(targets.len(), 1);
+    assert_eq!(targets[0].to_string(), "web.example.com.:80");
 }
 
 #[test]
 fn what_is_missing_of_a_permitted_service_is_said_with_its_namespace() {
-    let tunnel = valid_with(FAR, &Dereferenced::default(), &settings());
+    let tunnel = valid_with(FAR, &Dereferenced::default(), class());
     assert_eq!(
-        tunnel.unresolved,
+        unresolved(&tunnel),
         ["forward web: Service shop of namespace shops does not exist"]
     );
 }
@@ -107,164 +116,43 @@ fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
         api_server: vec!["172.18.0.2".parse().unwrap()],
         ..shop()
     };
-    let resources = build(&valid_with(SMALLEST, &named, &settings()), &settings()).unwrap();
-    let policy = super::build::config(&resources, "office-exit").policy;
-    let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
+    let resources = build(&valid_with(SMALLEST, &named, class()), &settings()).unwrap();
+    let exit = config(&resources, "office-tunnel-exit");
+    let protected: Vec<_> = exit
+        .protected_cidrs
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(protected, ["172.18.0.2"]);
-    let policy = super::build::config(&resources, "office-entry").policy;
-    assert!(policy.is_empty());
+    assert!(
+        config(&resources, "office-entry")
+            .protected_cidrs
+            .is_empty()
+    );
     // An entry that dials for its exit needs the permission, too.
     let reverse = SMALLEST
-        .replace("Jmux", "Native")
-        .replace("- name: db\n", "- name: db\n  direction: ExitToEntry\n");
-    let resources = build(&valid_with(&reverse, &named, &settings()), &settings()).unwrap();
-    let policy = super::build::config(&resources, "office-entry").policy;
-    let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
+        .replace("JMUX", "Native")
+        .replace("- name: db\n", "reverseForwards:\n- name: db\n");
+    let resources = build(&valid_with(&reverse, &named, class()), &settings()).unwrap();
+    let entry = config(&resources, "office-entry");
+    let protected: Vec<_> = entry
+        .protected_cidrs
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(protected, ["172.18.0.2"]);
-    assert!(policy.allow.is_empty() && policy.deny.is_empty());
+    assert!(entry.allow.is_empty() && entry.deny.is_empty());
 }
 
 #[test]
 fn the_own_namespace_needs_no_permission_however_it_is_named() {
-    let named_own = spec(&FAR.replace("namespace: shops", "namespace: site"));
+    let named_own = object(&FAR.replace("namespace: shops", "namespace: site"));
     let found = references(&named_own, "site");
     assert_eq!(found.services, [named("site", "shop")].into());
     assert!(found.foreign.is_empty());
-    let found = references(&spec(FAR), "site");
+    let found = references(&object(FAR), "site");
     assert_eq!(found.services, [named("shops", "shop")].into());
     assert_eq!(found.foreign, found.services);
-}
-
-fn at(host: &str) -> AddressTarget {
-    AddressTarget {
-        host: host.to_owned(),
-        port: 80,
-    }
-}
-
-/// A host, the Services that it may name, and the host that pods of namespace site look up.
-const HOSTS: [(&str, &[&str], &str); 25] = [
-    ("shop", &["site/shop"], "shop"),
-    ("Shop.", &["site/shop"], "shop"),
-    ("shop.site", &["site/shop"], "shop.site"),
-    ("shop.site.svc", &["site/shop"], "shop.site.svc"),
-    ("shop.shops.svc", &["shops/shop"], "shop.shops.svc"),
-    ("shop.shops.svc.", &["shops/shop"], "shop.shops.svc"),
-    (
-        "pod-0.shop.shops.svc",
-        &["shops/shop"],
-        "pod-0.shop.shops.svc",
-    ),
-    (
-        "SHOP.Shops.SVC.cluster.local",
-        &["shops/shop"],
-        "shop.shops.svc.cluster.local.",
-    ),
-    (
-        "shop.shops.svc.example.org.",
-        &["shops/shop"],
-        "shop.shops.svc.example.org.",
-    ),
-    (
-        "shop.site.svc.cluster.local",
-        &["site/shop"],
-        "shop.site.svc.cluster.local.",
-    ),
-    // A Service, a namespace and a label of the cluster's domain may each be called `svc`.
-    ("svc", &["site/svc"], "svc"),
-    ("svc.shops.svc", &["shops/svc"], "svc.shops.svc"),
-    ("shop.svc.svc", &["svc/shop"], "shop.svc.svc"),
-    (
-        "shop.shops.svc.svc.example.org",
-        &["shops/shop", "svc/shops"],
-        "shop.shops.svc.svc.example.org.",
-    ),
-    // The host gets a final dot, because a resolver must not complete it to a Service of another
-    // namespace.
-    ("shop.shops", &[], "shop.shops."),
-    ("kubernetes.default", &[], "kubernetes.default."),
-    ("shop.svc", &[], "shop.svc."),
-    ("svc.shops", &[], "svc.shops."),
-    ("pod-0.shop.shops", &[], "pod-0.shop.shops."),
-    ("site.shops", &[], "site.shops."),
-    ("example.com", &[], "example.com."),
-    ("a_b.site", &[], "a_b.site"),
-    ("10.0.0.1", &[], "10.0.0.1"),
-    ("fd00::1", &[], "fd00::1"),
-    ("2001:DB8:0::1", &[], "2001:db8::1"),
-];
-
-#[test]
-fn names_of_services_are_recognised_and_others_are_not_completed_to_one() {
-    for (host, services, looked_up) in HOSTS {
-        let found = services_of_host(&at(host), "site");
-        let found: Vec<_> = found
-            .iter()
-            .map(|found| format!("{}/{}", found.namespace, found.name))
-            .collect();
-        assert_eq!(found, services, "{host}");
-        assert_eq!(canonical_host(host, "site"), looked_up, "{host}");
-    }
-    let longest = ["a"; 127].join(".");
-    assert_eq!(canonical_host(&longest, "site"), longest);
-}
-
-/// The targets of the exit, if the forward names `host` and the own namespace has the Service.
-fn dialled(host: &str, service: Option<(&str, &str)>) -> Vec<String> {
-    let short = FAR.replace(
-        "{service: {name: shop, namespace: shops, port: http}}",
-        &format!("{{address: {{host: {host}, port: 5432}}}}"),
-    );
-    let services = service.map(|(name, type_)| {
-        let spec = json!({"type": type_, "clusterIP": "None", "ports": [{"port": 5432}]});
-        let service = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}));
-        (named("site", name), service.unwrap())
-    });
-    let named = Dereferenced {
-        services: services.into_iter().collect(),
-        ..Dereferenced::default()
-    };
-    let resources = build(&valid_with(&short, &named, &settings()), &settings()).unwrap();
-    allowed(&resources)
-}
-
-/// `db-0.db` is what a pod of the own namespace calls the first pod of the StatefulSet `db`.
-#[test]
-fn a_pod_of_a_stateful_set_is_dialled_by_its_whole_name_if_its_service_exists() {
-    let db = Some(("db", "ClusterIP"));
-    assert_eq!(dialled("db-0.db", db)[0], "db-0.db.site.svc:5432");
-    assert_eq!(dialled("DB-0.Db", db)[0], "db-0.db.site.svc:5432");
-    // The operator looks the Service up, and reconciles if it appears.
-    let short = FAR.replace("db.example.com", "db-0.db");
-    let found = references(&spec(&short), "site");
-    assert!(found.services.contains(&named("site", "db")));
-    assert_eq!(found.foreign, [named("shops", "shop")].into());
-    // In all other cases, the name is final. So it reaches no Service `db-0` of a namespace `db`.
-    for (host, service) in [
-        ("db-0.db", None),
-        ("db-0.db", Some(("web", "ClusterIP"))),
-        ("db-0.db", Some(("db", "ExternalName"))),
-        ("db-0.db.", db),
-        ("a.db-0.db", db),
-        ("_db.db", db),
-    ] {
-        let name = host.trim_end_matches('.');
-        let named = format!("{name}.:5432");
-        assert_eq!(dialled(host, service)[0], named, "{host} {service:?}");
-    }
-}
-
-#[test]
-fn a_short_name_of_a_service_is_no_way_around_it() {
-    for host in ["shop.shops", "pod-0.shop.shops"] {
-        let short = FAR.replace(
-            "{service: {name: shop, namespace: shops, port: http}}",
-            &format!("{{address: {{host: {host}, port: 80}}}}"),
-        );
-        let tunnel = valid_with(&short, &forbidden(), &settings());
-        let resources = build(&tunnel, &settings()).unwrap();
-        assert_eq!(allowed(&resources)[0], format!("{host}.:80"));
-    }
 }
 
 /// A permission covers the ports of a Service, not all ports of its pods.
@@ -272,21 +160,21 @@ fn a_short_name_of_a_service_is_no_way_around_it() {
 fn a_port_that_a_service_does_not_have_leads_nowhere_however_it_is_named() {
     let says = "forward web: Service shop of namespace shops has no TCP port 9100";
     for target in [
-        "{service: {name: shop, namespace: shops, port: 9100}}",
-        "{address: {host: shop.shops.svc, port: 9100}}",
-        "{address: {host: pod-0.shop.shops.svc.cluster.local, port: 9100}}",
+        "[{serviceRef: {name: shop, namespace: shops}, port: 9100}]",
+        "[{host: shop.shops.svc, port: 9100}]",
+        "[{host: pod-0.shop.shops.svc.cluster.local, port: 9100}]",
     ] {
         let text = FAR.replace(
-            "{service: {name: shop, namespace: shops, port: http}}",
+            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
             target,
         );
-        let tunnel = valid_with(&text, &permitted(), &settings());
-        assert_eq!(tunnel.unresolved, [says], "{target}");
+        let tunnel = valid_with(&text, &permitted(), class());
+        assert_eq!(unresolved(&tunnel), [says], "{target}");
         let resources = build(&tunnel, &settings()).unwrap();
         assert_eq!(allowed(&resources), ["db.example.com.:5432"], "{target}");
         // After the Service is deleted, the forward stays.
-        let tunnel = valid_with(&text, &Dereferenced::default(), &settings());
-        assert_eq!(tunnel.forwards.len(), 2, "{target}");
+        let tunnel = valid_with(&text, &Dereferenced::default(), class());
+        assert_eq!(forwards(&tunnel), 2, "{target}");
     }
 }
 
@@ -297,31 +185,28 @@ fn a_service_that_stands_for_another_name_is_no_target() {
     service["spec"]["externalName"] = json!("web.vaults.svc.cluster.local");
     let service: Service = serde_json::from_value(service).unwrap();
     for (target, namespace) in [
-        ("{service: {name: shop, port: http}}", "site"),
-        ("{service: {name: shop, port: 80}}", "site"),
+        ("[{serviceRef: {name: shop}, port: 80}]", "site"),
+        ("[{serviceRef: {name: shop}, port: 80}]", "site"),
         (
-            "{service: {name: shop, namespace: shops, port: 80}}",
+            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
             "shops",
         ),
-        ("{address: {host: shop, port: 80}}", "site"),
-        ("{address: {host: shop.site, port: 80}}", "site"),
-        (
-            "{address: {host: shop.site.svc.cluster.local, port: 80}}",
-            "site",
-        ),
-        ("{address: {host: shop.shops.svc, port: 80}}", "shops"),
+        ("[{host: shop, port: 80}]", "site"),
+        ("[{host: shop.site, port: 80}]", "site"),
+        ("[{host: shop.site.svc.cluster.local, port: 80}]", "site"),
+        ("[{host: shop.shops.svc, port: 80}]", "shops"),
     ] {
         let text = FAR.replace(
-            "{service: {name: shop, namespace: shops, port: http}}",
+            "[{serviceRef: {name: shop, namespace: shops}, port: 80}]",
             target,
         );
         let found = Dereferenced {
             services: [(named(namespace, "shop"), service.clone())].into(),
             ..Dereferenced::default()
         };
-        let tunnel = valid_with(&text, &found, &settings());
-        let [said] = &tunnel.unresolved[..] else {
-            panic!("{target}: {:?}", tunnel.unresolved);
+        let tunnel = valid_with(&text, &found, class());
+        let [said] = &unresolved(&tunnel)[..] else {
+            panic!("{target}: {:?}", tunnel.findings);
         };
         assert!(said.contains("is of type ExternalName"), "{said}");
         let resources = build(&tunnel, &settings()).unwrap();
@@ -331,74 +216,33 @@ fn a_service_that_stands_for_another_name_is_no_target() {
 
 #[test]
 fn a_name_that_gateways_elsewhere_dial_is_theirs_to_judge() {
-    let entry = "
-side: Entry
-forwards:
-- name: web
-  listen: {port: 8080}
-  target: {address: {host: shop.shops.svc, port: 80}}
-carrier: {address: 'far.example.com:64000', security: {mode: None}}
-";
-    assert!(references(&spec(entry), "site").foreign.is_empty());
+    let entry = ELSEWHERE.replace("web.example.com", "shop.shops.svc");
+    assert!(references(&object(&entry), "site").foreign.is_empty());
     let short = entry.replace("shop.shops.svc", "Shop.shops");
-    let tunnel = valid_with(&short, &Dereferenced::default(), &settings());
-    let target = tunnel.forwards[0].target.as_ref().unwrap();
-    assert_eq!(target.0, "shop.shops");
-    let here = entry.replace(
-        "listen: {port: 8080}",
-        "direction: ExitToEntry\n  listen: {port: 8080}",
-    );
+    let tunnel = valid_with(&short, &shop(), class());
+    let entry_of = config(&build(&tunnel, &settings()).unwrap(), "office-entry");
+    assert_eq!(entry_of.forwards[0].targets[0].to_string(), "shop.shops:80");
+    // The entry dials the targets of reverse forwards.
+    let here = entry.replace("forwards:", "reverseForwards:");
     assert_eq!(
-        references(&spec(&here), "site").foreign,
+        references(&object(&here), "site").foreign,
         [named("shops", "shop")].into()
     );
 }
 
-/// The target port of the forward `web` of [`SMALLEST`], or the message about it.
-fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
-    let mut service = shop_json();
-    service["spec"]["clusterIP"] = json!("None");
-    service["spec"]["ports"][1]["targetPort"] = target_port.clone();
-    let mut named = shop();
-    let name = super::named("site", "shop");
-    named
-        .services
-        .insert(name.clone(), serde_json::from_value(service).unwrap());
-    let endpoints = muxtunnel_operator::caches::Endpoints {
-        ready: true,
-        ports: [("http".to_owned(), ports.iter().copied().collect())].into(),
-    };
-    named.endpoints.insert(name, endpoints);
-    let valid = valid_with(SMALLEST, &named, &settings());
-    let mut forwards = valid.forwards.iter();
-    let web = forwards.find(|forward| forward.name == "web");
-    web.and_then(|web| Some(web.target.as_ref()?.1))
-        .ok_or_else(|| valid.unresolved.join("; "))
-}
-
-#[test]
-fn a_service_without_an_address_is_dialled_at_the_port_of_its_pods() {
-    assert_eq!(led_to(&Value::Null, &[]), Ok(80));
-    assert_eq!(led_to(&json!(8080), &[]), Ok(8080));
-    assert_eq!(led_to(&json!("http"), &[8081]), Ok(8081));
-    for ports in [&[][..], &[8081, 8082]] {
-        let said = led_to(&json!("http"), ports).unwrap_err();
-        let begin =
-            "forward web: Service shop is headless, and its port http has the targetPort http";
-        assert!(said.starts_with(begin), "{said}");
-    }
-}
-
 /// A target that clients may name is also a reference.
 #[test]
-fn names_and_patterns_in_the_policy_refer_to_what_they_cover_of_other_namespaces() {
+fn names_and_patterns_in_rules_refer_to_what_they_cover_of_other_namespaces() {
     let foreign = |host: &str| {
-        let mut object = tunnel_json(SMALLEST);
-        object["spec"]["policy"] = json!({"allow": [{"host": host}]});
-        let tunnel: MuxTunnel = serde_json::from_value(object).unwrap();
-        let found = references(&tunnel.spec, "site").foreign.into_iter();
-        let found = found.map(|service| format!("{}/{}", service.namespace, service.name));
-        found.collect::<Vec<_>>()
+        let own = format!("{SMALLEST}allow: [{{host: '{host}'}}]\n");
+        let exit = format!("kind: MuxExit\nallow: [{{host: '{host}'}}]\n");
+        let [own, exit] = [own, exit].map(|spec| {
+            let found = references(&object(&spec), "site").foreign.into_iter();
+            let found = found.map(|service| format!("{}/{}", service.namespace, service.name));
+            found.collect::<Vec<_>>()
+        });
+        assert_eq!(own, exit, "{host}");
+        own
     };
     for (host, wanted) in [
         ("web.shops.svc", &["shops/web"][..]),
@@ -427,12 +271,12 @@ fn names_and_patterns_in_the_policy_refer_to_what_they_cover_of_other_namespaces
 #[test]
 fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
     let spec = format!(
-        "policy: {{allow: [{{host: web.shops.svc}}, {{host: '*.shops.svc'}}, {{host: '*.svc'}}, {{host: web.other}}, \
-         {{host: '*.example.com'}}, {{cidr: 10.0.0.0/8}}], deny: [{{host: db.shops.svc}}]}}\n{SMALLEST}"
+        "allow: [{{host: web.shops.svc}}, {{host: '*.shops.svc'}}, {{host: '*.svc'}}, {{host: web.other}}, \
+         {{host: '*.example.com'}}, {{cidr: 10.0.0.0/8}}]\ndeny: [{{host: db.shops.svc}}]\n{SMALLEST}"
     );
     let mut dereferenced = shop();
     dereferenced.forbidden = [named("shops", "web"), named("shops", "*"), named("*", "*")].into();
-    let tunnel = valid_with(&spec, &dereferenced, &settings());
+    let tunnel = valid_with(&spec, &dereferenced, class());
     let rules = allowed(&build(&tunnel, &settings()).unwrap());
     assert_eq!(
         rules,
@@ -444,23 +288,44 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
             "db.example.com.:5432"
         ]
     );
+    let refused = not_permitted(&tunnel);
     for (index, sentence) in [
-        "policy.allow[0]: namespace shops does not permit MuxTunnels of namespace site to refer to a Service web: create",
-        "policy.allow[1]: namespace shops does not permit MuxTunnels of namespace site to refer to all its Services: create",
-        "policy.allow[2]: the pattern covers the Services of all namespaces, which no grant can permit: write *.NAMESPACE.svc",
+        "allow[0]: namespace shops does not permit objects of kind MuxTunnel in namespace site to refer to a Service web: create",
+        "allow[1]: namespace shops does not permit objects of kind MuxTunnel in namespace site to refer to all its Services: create",
+        "allow[2]: the pattern covers the Services of all namespaces, which no grant can permit: write *.NAMESPACE.svc",
     ]
     .into_iter()
     .enumerate()
     {
-        assert!(tunnel.forbidden[index].starts_with(sentence), "{}", tunnel.forbidden[index]);
+        assert!(refused[index].starts_with(sentence), "{}", refused[index]);
     }
-    assert_eq!(tunnel.forbidden.len(), 3);
+    assert_eq!(refused.len(), 3);
     // With the permission, the rule is unchanged.
     dereferenced.forbidden.clear();
-    let tunnel = valid_with(&spec, &dereferenced, &settings());
-    assert!(tunnel.forbidden.is_empty());
+    let tunnel = valid_with(&spec, &dereferenced, class());
+    assert!(not_permitted(&tunnel).is_empty());
     let rules = allowed(&build(&tunnel, &settings()).unwrap());
     assert_eq!(rules[..3], ["web.shops.svc", "*.shops.svc", "*.svc"]);
+}
+
+/// The author of an exit needs a grant for MuxExits.
+#[test]
+fn an_exit_needs_the_permission_of_the_namespaces_of_its_targets() {
+    let spec =
+        "kind: MuxExit\nallow: [{host: shop.shops.svc, port: 80}, {host: web.example.com}]\n";
+    let named = Dereferenced {
+        credentials: keys(),
+        ..forbidden()
+    };
+    let valid = valid_with(spec, &named, class());
+    let [sentence] = &not_permitted(&valid)[..] else {
+        panic!("{:?}", valid.findings);
+    };
+    let begin = "allow[0]: namespace shops does not permit objects of kind MuxExit in namespace site to refer to a Service shop";
+    assert!(sentence.starts_with(begin), "{sentence}");
+    let exit = config(&build(&valid, &settings()).unwrap(), "office-exit");
+    let rules: Vec<_> = exit.allow.iter().map(ToString::to_string).collect();
+    assert_eq!(rules, ["web.example.com."]);
 }
 
 /// A grant that names a Service permits only this Service, not a pattern.
@@ -478,6 +343,6 @@ fn a_pattern_needs_a_grant_for_the_whole_namespace() {
         ],
     };
     let every = muxtunnel_operator::tunnel_controller::references::EVERY;
-    assert!(spec(None).permits("site", every));
-    assert!(!spec(Some("web")).permits("site", every));
+    assert!(spec(None).permits("MuxTunnel", "site", every));
+    assert!(!spec(Some("web")).permits("MuxTunnel", "site", every));
 }

@@ -9,7 +9,7 @@ const HA: &str = "
 entry:
   autoscaling: {minReplicas: 2, maxReplicas: 8, targetCPUUtilizationPercentage: 70}
   drainSeconds: 600
-  template: {resources: {requests: {cpu: 500m}}}
+  template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 500m}}}]}}
 exit:
   replicas: 3
 ";
@@ -41,7 +41,7 @@ fn the_number_of_pods_is_left_to_the_autoscaler_where_there_is_one() {
         })
     );
     assert_eq!(resources.autoscalers.len(), 1);
-    let exit = child(&resources.deployments, "office-exit");
+    let exit = child(&resources.deployments, "office-tunnel-exit");
     assert_eq!(exit["spec"]["replicas"], 3);
 }
 
@@ -49,16 +49,16 @@ fn the_number_of_pods_is_left_to_the_autoscaler_where_there_is_one() {
 #[test]
 fn the_number_of_pods_is_left_to_the_user_where_the_spec_has_none() {
     let resources = built(SMALLEST);
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         let deployment = child(&resources.deployments, name);
         assert!(deployment["spec"]["replicas"].is_null(), "{name}");
     }
     // Exactly one gateway carries the packets of a network.
-    let network = "network: {entryCIDRs: [10.1.0.0/24], exitCIDRs: [10.2.0.0/24]}\n";
-    let network = SMALLEST.replace("protocol: Jmux", "protocol: Native") + network;
+    let network = "network: {entry: {cidrs: [10.1.0.0/24]}, exit: {cidrs: [10.2.0.0/24]}}\n";
+    let network = SMALLEST.replace("protocol: JMUX", "protocol: Native") + network;
     let resources = built(&network);
     assert_eq!(
-        child(&resources.deployments, "office-exit")["spec"]["replicas"],
+        child(&resources.deployments, "office-tunnel-exit")["spec"]["replicas"],
         1
     );
 }
@@ -66,21 +66,21 @@ fn the_number_of_pods_is_left_to_the_user_where_the_spec_has_none() {
 #[test]
 fn of_several_pods_one_at_a_time_may_be_evicted() {
     let resources = built(&with(HA));
-    for name in ["office-entry", "office-exit"] {
+    for name in ["office-entry", "office-tunnel-exit"] {
         let budget = child(&resources.pod_disruption_budgets, name);
         assert_eq!(budget["spec"]["maxUnavailable"], 1);
         assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
         let deployment = child(&resources.deployments, name);
         assert_eq!(budget["spec"]["selector"], deployment["spec"]["selector"]);
     }
-    let one = "exit: {autoscaling: {maxReplicas: 4}, template: {resources: {limits: {cpu: 1}}}}";
+    let one = "exit: {autoscaling: {maxReplicas: 4}, template: {spec: {containers: [{name: gateway, resources: {limits: {cpu: 1}}}]}}}";
     let one = built(&with(one));
     assert_eq!(
-        child(&one.autoscalers, "office-exit")["spec"]["minReplicas"],
+        child(&one.autoscalers, "office-tunnel-exit")["spec"]["minReplicas"],
         1
     );
     // The autoscaler may add pods.
-    let budget = child(&one.pod_disruption_budgets, "office-exit");
+    let budget = child(&one.pod_disruption_budgets, "office-tunnel-exit");
     assert_eq!(budget["spec"]["maxUnavailable"], 1);
     assert_eq!(one.pod_disruption_budgets.len(), 1);
 }
@@ -88,7 +88,7 @@ fn of_several_pods_one_at_a_time_may_be_evicted() {
 #[test]
 fn the_time_to_drain_reaches_the_gateway_and_the_pod_has_a_little_more() {
     let resources = built(&with(HA));
-    for (name, deadline) in [("office-entry", 600), ("office-exit", 25)] {
+    for (name, deadline) in [("office-entry", 600), ("office-tunnel-exit", 25)] {
         let drain = config(&resources, name).drain;
         assert_eq!(
             (drain.accept_seconds, drain.deadline_seconds),
@@ -102,8 +102,8 @@ fn the_time_to_drain_reaches_the_gateway_and_the_pod_has_a_little_more() {
 #[test]
 fn pods_of_one_side_are_kept_apart_unless_the_template_says_its_own() {
     let resources = built(SMALLEST);
-    let spec = &pod(&resources, "office-exit")["spec"];
-    let labels = child(&resources.deployments, "office-exit")["spec"]["selector"].clone();
+    let spec = &pod(&resources, "office-tunnel-exit")["spec"];
+    let labels = child(&resources.deployments, "office-tunnel-exit")["spec"]["selector"].clone();
     let spread = &spec["topologySpreadConstraints"];
     assert_eq!(
         *spread,
@@ -131,14 +131,15 @@ fn pods_of_one_side_are_kept_apart_unless_the_template_says_its_own() {
         "
 exit:
   template:
-    topologySpreadConstraints: [{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}]
-    affinity: {podAntiAffinity: {}, nodeAffinity: {}}
+    spec:
+      topologySpreadConstraints: [{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}]
+      affinity: {podAntiAffinity: {}, nodeAffinity: {}}
 entry:
   template:
-    affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}}
+    spec: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}}}
 ",
     ));
-    let exit = &pod(&own, "office-exit")["spec"];
+    let exit = &pod(&own, "office-tunnel-exit")["spec"];
     assert_eq!(exit["topologySpreadConstraints"][0]["topologyKey"], "rack");
     assert_eq!(exit["affinity"]["podAntiAffinity"], json!({}));
     let entry = &pod(&own, "office-entry")["spec"]["affinity"];
@@ -149,18 +150,21 @@ entry:
 fn another_number_of_pods_is_no_roll_out() {
     let one = built(SMALLEST);
     let two = built(&with("exit: {replicas: 2}"));
-    assert_eq!(pod(&one, "office-exit"), pod(&two, "office-exit"));
+    assert_eq!(
+        pod(&one, "office-tunnel-exit"),
+        pod(&two, "office-tunnel-exit")
+    );
 }
 
 #[test]
 fn an_exit_has_room_for_as_many_entries_as_there_may_be() {
-    let limits = "template: {resources: {limits: {cpu: 2, memory: 256Mi}}}";
-    let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
+    let limits = "template: {spec: {containers: [{name: gateway, resources: {limits: {cpu: 2, memory: 256Mi}}}]}}";
+    let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
     let room = |entry: &str| {
         let resources = built(&format!(
             "{native}entry: {{{entry}, {limits}}}\nexit: {{{limits}}}\n"
         ));
-        let exit = config(&resources, "office-exit");
+        let exit = config(&resources, "office-tunnel-exit");
         (exit.memory.sessions, exit.limits.carriers)
     };
     let six = room("autoscaling: {maxReplicas: 6}");
@@ -172,13 +176,41 @@ fn an_exit_has_room_for_as_many_entries_as_there_may_be() {
 #[test]
 fn a_rendezvous_has_no_sessions_whose_memory_would_be_counted() {
     let limited = |limits: &str| {
-        let spec = format!(
-            "side: Rendezvous\nrendezvous: {{secretName: names, template: {{resources: {{limits: {limits}}}}}}}\n"
+        let template = format!(
+            "{{spec: {{containers: [{{name: gateway, resources: {{limits: {limits}}}}}]}}}}"
         );
-        config(&built(&spec), "office-rendezvous")
+        config(
+            &built(&format!("{RENDEZVOUS}template: {template}\n")),
+            "office-rendezvous",
+        )
     };
     let config = limited("{memory: 64Mi}");
     assert_eq!(config.workers, None);
     assert_eq!(config.memory, muxtunnel_gateway_config::Memory::default());
     assert_eq!(limited("{memory: 64Mi, cpu: 1500m}").workers, Some(2));
+}
+
+/// The number of an exit is also the field of its scale subresource.
+#[test]
+fn an_exit_alone_has_the_number_of_its_gateway() {
+    let exit = built(&format!(
+        "{EXIT}gateway: {{replicas: 3, drainSeconds: 120}}\n"
+    ));
+    let deployment = child(&exit.deployments, "office-exit");
+    assert_eq!(deployment["spec"]["replicas"], 3);
+    assert_eq!(config(&exit, "office-exit").drain.deadline_seconds, 120);
+    assert_eq!(exit.pod_disruption_budgets.len(), 1);
+    let scaled = "autoscaling: {minReplicas: 2, maxReplicas: 4}, \
+                  template: {spec: {containers: [{name: gateway, resources: {requests: {cpu: 1}}}]}}";
+    let exit = built(&format!("{EXIT}gateway: {{{scaled}}}\n"));
+    let autoscaler = child(&exit.autoscalers, "office-exit");
+    assert_eq!(autoscaler["spec"]["scaleTargetRef"]["name"], "office-exit");
+    // Without a request, the utilization has no meaning.
+    let without = format!("{EXIT}gateway: {{autoscaling: {{maxReplicas: 4}}}}\n");
+    let sentence = "autoscaling of the exit gateways measures CPU time in percent of the request";
+    assert!(
+        refusal(&without).starts_with(sentence),
+        "{}",
+        refusal(&without)
+    );
 }

@@ -8,12 +8,13 @@
 mod own;
 mod pins;
 
+use std::collections::BTreeMap;
 use std::io::Result;
 use std::path::Path;
 use std::sync::Arc;
 
 use muxtunnel_gateway_config::{
-    ExpirationTime, GatewayKey, KeyRole, Peer, PublicKeys, Role, check_peers, key_roles,
+    ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, Peer, PeerList, PublicKeys, Role, check_peers,
     parse_peers, readable_peers, status,
 };
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, UnbufferedClientConnection};
@@ -25,20 +26,25 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, version};
 use zeroize::Zeroizing;
 
-use super::{Inside, ResetSecret, Servers, for_quic, handshake, provider, sealed};
+use super::{Inside, ResetSecret, Servers, for_quic, handshake, provider, sealed, unlisted};
 use crate::base::files::{Unusable, read, read_text};
 use crate::io::key_refusal::KeyRefusal;
-use crate::io::transport::{Proof, Side, Standing, Transport, invalid};
-pub(crate) use own::Presented;
+use crate::io::transport::{Part, Proof, Standing, To, Transport, invalid};
 use own::{ByHint, Choices, Own};
+pub(crate) use own::{Chosen, Presented};
 use pins::Pins;
 
 /// The configuration of both sides.
 #[derive(Debug)]
 pub(crate) struct KeyTls {
-    /// The configuration of a dialling side with each of its own keys.
-    clients: Vec<Arc<ClientConfig>>,
+    /// At an entry, how it dials each exit, by the exit's name.
+    exits: BTreeMap<String, Dials>,
+    /// At a leaf, how it dials each rendezvous, by the name.
+    places: BTreeMap<String, Dials>,
     servers: Servers,
+    /// The keys that `servers` present.
+    by_hint: ByHint,
+    /// The keys of all peers.
     pins: Arc<Pins>,
     /// This side's keys, the newest last.
     own: Vec<Own>,
@@ -47,13 +53,47 @@ pub(crate) struct KeyTls {
     inline: usize,
 }
 
+/// How this side dials one exit or rendezvous.
+#[derive(Debug)]
+struct Dials {
+    /// The configuration with each of this side's keys.
+    clients: Vec<Arc<ClientConfig>>,
+    /// The keys of the other side.
+    pins: Arc<Pins>,
+}
+
+impl Dials {
+    /// How this side dials each of `peers`, by the name.
+    fn of(
+        own: &[Own],
+        peers: &[Peer],
+        kind: PeerList,
+    ) -> std::result::Result<BTreeMap<String, Self>, rustls::Error> {
+        let dials = |peer: &Peer| {
+            let name = peer.name.clone().unwrap_or_default();
+            Ok((name, Self::new(own, peer, kind)?))
+        };
+        peers.iter().map(dials).collect()
+    }
+
+    fn new(own: &[Own], peer: &Peer, kind: PeerList) -> std::result::Result<Self, rustls::Error> {
+        let pins = Arc::new(Pins::new(kind, vec![peer.clone()], &provider()));
+        let clients = own.iter().map(|own| client(&own.certified, &pins));
+        let clients = clients.map(|config| config.map(Arc::new));
+        Ok(Self {
+            clients: clients.collect::<std::result::Result<_, _>>()?,
+            pins,
+        })
+    }
+}
+
 impl KeyTls {
     /// Reads and checks the files, and the list of peers of a gateway of `role`.
     ///
     /// # Errors
     /// [`Unusable`]: a file cannot be used, or a peer is not permitted.
     pub(crate) fn load(config: &PublicKeys, role: Role) -> std::result::Result<Self, Unusable> {
-        let (own_role, peer_role) = key_roles(role);
+        let (own_role, kind) = (KeyRole::of(role), PeerList::of(role));
         let mut pairs: Vec<(Own, ResetSecret)> = Vec::new();
         for file in &config.private_key_files {
             let pair = key_pair(file, own_role)?;
@@ -69,25 +109,39 @@ impl KeyTls {
         let (own, secrets): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         let secret = secrets.into_iter().next();
         let secret = secret.ok_or_else(|| Unusable::new(file, NO_KEY))?;
-        let peers = peers(config, peer_role, &own)?;
+        let peers = peers(config, kind, &own)?;
         let inline = config.peers.len();
         let choices = Arc::default();
-        Self::with((own, choices), secret, (peers, inline), peer_role)
-            .map_err(|error| Unusable::new(file, error))
+        Self::with(
+            (own, choices),
+            secret,
+            (peers, inline),
+            kind,
+            &config.places,
+        )
+        .map_err(|error| Unusable::new(file, error))
     }
 
     fn with(
         (own, choices): (Vec<Own>, Arc<Choices>),
         reset_secret: ResetSecret,
         (peers, inline): (Vec<Peer>, usize),
-        peer_role: KeyRole,
+        kind: PeerList,
+        places: &[Peer],
     ) -> std::result::Result<Self, rustls::Error> {
-        let pins = Arc::new(Pins::new(peer_role, peers, &provider()));
-        let clients = own.iter().map(|own| client(&own.certified, &pins));
-        let clients = clients.map(|config| config.map(Arc::new));
+        let exits = match kind {
+            PeerList::Exits => &peers[..],
+            _ => &[],
+        };
+        let exits = Dials::of(&own, exits, PeerList::Exits)?;
+        let places = Dials::of(&own, places, PeerList::Places)?;
+        let pins = Arc::new(Pins::new(kind, peers, &provider()));
+        let by_hint = ByHint::new(&own);
         Ok(Self {
-            clients: clients.collect::<std::result::Result<_, _>>()?,
-            servers: Servers::new(server(ByHint::new(&own), &pins)?, reset_secret),
+            exits,
+            places,
+            servers: Servers::new(server(by_hint.clone(), &pins)?, reset_secret),
+            by_hint,
             pins,
             own,
             choices,
@@ -118,7 +172,12 @@ impl KeyTls {
         }
         let own = (self.own.clone(), Arc::clone(&self.choices));
         let secret = self.servers.reset_secret.clone();
-        Self::with(own, secret, (peers, count), self.pins.role()).ok()
+        let places = config.places.iter().flat_map(|place| {
+            let dials = self.places.get(place.name.as_deref()?)?;
+            dials.pins.in_common(vec![place.clone()]).pop()
+        });
+        let places: Vec<_> = places.collect();
+        Self::with(own, secret, (peers, count), self.pins.kind(), &places).ok()
     }
 
     /// This side's keys, the newest first.
@@ -126,11 +185,37 @@ impl KeyTls {
         self.own.iter().rev().map(|own| &own.key)
     }
 
-    /// The configuration for a dial of `host`, and the key that it presents.
-    fn for_dial(&self, host: &str) -> (&Arc<ClientConfig>, Presented) {
-        let (at, presented) = self.choices.choose(host, &self.own);
+    /// The configuration for a dial to `at`, and the key that it presents.
+    fn for_dial<'a>(&self, dials: &'a Dials, at: &str) -> (&'a Arc<ClientConfig>, Presented) {
+        let (at, presented) = self.choices.choose(at, &self.own);
         // Each own key has a configuration, and there is at least one.
-        (&self.clients[at], presented)
+        (&dials.clients[at], presented)
+    }
+
+    /// The keys of the exit `name` in `connect`.
+    pub(crate) fn keys_of_exit(&self, name: &str) -> Vec<[u8; KEY_BYTES]> {
+        let exit = self
+            .exits
+            .get(name)
+            .and_then(|exit| exit.pins.peers().first());
+        let keys = exit.map_or(&[][..], |exit| &exit.public_keys);
+        keys.iter().map(|key| *key.bytes()).collect()
+    }
+
+    /// The key of a peer with `proof`, with the role that the list gives it.
+    pub(crate) fn key_of(&self, proof: &Proof) -> Option<GatewayKey> {
+        let key = pins::key_in(proof.chain.first()?)?;
+        self.pins.listed(key).map(|(_, key)| key)
+    }
+
+    /// The identity of the listed exit that has the key `bytes`.
+    pub(crate) fn exit_with(&self, bytes: &[u8; KEY_BYTES]) -> Option<String> {
+        let (peer, key) = self.pins.listed(bytes)?;
+        (key.role() == KeyRole::Exit).then(|| peer.identity(&key))
+    }
+
+    fn exit(&self, to: To<'_>) -> Result<&Dials> {
+        self.exits.get(to.exit).ok_or_else(|| unlisted(to))
     }
 
     /// The accepted peers.
@@ -138,8 +223,7 @@ impl KeyTls {
         self.pins.peers().iter().map(shown).collect()
     }
 
-    /// Performs the handshake over `below`, and negotiates the protocol inside. `host` is the
-    /// dialled host, or empty on the accepting side.
+    /// Performs the handshake over `below`, and negotiates the protocol inside.
     ///
     /// # Errors
     /// The peer's key is not permitted, the peer refuses this side's key, or the peer does not use
@@ -147,25 +231,63 @@ impl KeyTls {
     pub(crate) async fn secure(
         &self,
         below: Box<dyn Transport>,
-        side: Side,
-        host: &str,
+        part: Part<'_>,
         inside: Inside,
     ) -> Result<Box<dyn Transport>> {
-        let (made, presented) = match side {
-            Side::Dials => {
-                let (config, presented) = self.for_dial(host);
-                let (config, name) = (Arc::clone(config), server_name(host));
-                let connection =
-                    UnbufferedClientConnection::new_with_alpn(config, name, inside.alpn());
-                let made = handshake::run(&*below, connection.map_err(invalid)?).await;
-                (made, Some(presented))
+        match part {
+            Part::Dials(to) => {
+                self.dial(below, self.exit(to)?, (to.host, to.host), inside)
+                    .await
             }
-            Side::Accepts => {
-                let connection = UnbufferedServerConnection::new(self.servers.of(inside));
+            Part::Accepts => {
+                let (config, chosen) = self.for_accept(inside);
+                let connection = UnbufferedServerConnection::new(config);
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await;
-                (made, None)
+                self.finish(below, made, (None, &chosen), &self.pins).await
             }
-        };
+        }
+    }
+
+    /// Works as [`Self::secure`] on the dialling side, to the rendezvous with the name `name`.
+    ///
+    /// # Errors
+    /// The errors of [`Self::secure`].
+    pub(crate) async fn meet(
+        &self,
+        below: Box<dyn Transport>,
+        (name, host): (&str, &str),
+    ) -> Result<Box<dyn Transport>> {
+        let place = self.places.get(name);
+        let place = place.ok_or_else(|| invalid(format!("no rendezvous has the name {name:?}")))?;
+        // A host may be that of an exit, too.
+        let at = format!("rendezvous {host}");
+        self.dial(below, place, (host, &at), Inside::Rendezvous)
+            .await
+    }
+
+    async fn dial(
+        &self,
+        below: Box<dyn Transport>,
+        dials: &Dials,
+        (host, at): (&str, &str),
+        inside: Inside,
+    ) -> Result<Box<dyn Transport>> {
+        let (config, presented) = self.for_dial(dials, at);
+        let (config, name) = (Arc::clone(config), server_name(host));
+        let connection = UnbufferedClientConnection::new_with_alpn(config, name, inside.alpn());
+        let made = handshake::run(&*below, connection.map_err(invalid)?).await;
+        let presented = (Some(presented), &Chosen::default());
+        self.finish(below, made, presented, &dials.pins).await
+    }
+
+    /// Verifies the peer after a handshake in which this side presented `presented` or `chosen`.
+    async fn finish(
+        &self,
+        below: Box<dyn Transport>,
+        made: Result<handshake::Made>,
+        (presented, chosen): (Option<Presented>, &Chosen),
+        pins: &Pins,
+    ) -> Result<Box<dyn Transport>> {
         let mut made = match made {
             Ok(made) => made,
             Err(error) => {
@@ -179,7 +301,8 @@ impl KeyTls {
                 return Err(error);
             }
         };
-        let proof = self.proof(std::mem::take(&mut made.chain))?;
+        let mut proof = proof_of(pins, std::mem::take(&mut made.chain))?;
+        proof.presented = chosen.key();
         if let Some(presented) = presented {
             // The peer verifies this side's key after this side's handshake, so the refusal arrives
             // with the first record.
@@ -192,45 +315,73 @@ impl KeyTls {
     ///
     /// # Errors
     /// The key is not permitted.
-    pub(crate) fn proof(&self, chain: Vec<CertificateDer<'static>>) -> Result<Proof> {
-        let (spki, rest) = match chain.split_first() {
-            Some((spki, rest)) => (spki.as_ref(), rest),
-            None => (&[][..], &[][..]),
+    pub(crate) fn proof(
+        &self,
+        part: Part<'_>,
+        chain: Vec<CertificateDer<'static>>,
+    ) -> Result<Proof> {
+        let pins = match part {
+            Part::Dials(to) => &self.exit(to)?.pins,
+            Part::Accepts => &self.pins,
         };
-        let identity = self.pins.identity(spki, rest, UnixTime::now());
-        let identity = identity.map_err(|refused| KeyRefusal::from(refused).into_error())?;
-        Ok(Proof {
-            chain,
-            ..Proof::of(identity)
-        })
+        proof_of(pins, chain)
     }
 
     /// Whether `proof` would be accepted at `now`.
     pub(crate) fn standing(&self, proof: &Proof, now: UnixTime) -> Standing {
-        self.pins.standing(proof, now)
+        match self.pins.kind() {
+            PeerList::Exits => match self.exits.get(&proof.identity) {
+                Some(exit) => exit.pins.standing(proof, now),
+                None => Standing::Revoked(format!(
+                    "the exit {} is no longer in connect",
+                    proof.identity
+                )),
+            },
+            _ => self.pins.standing(proof, now),
+        }
     }
 
-    /// The QUIC configuration of the side that dials `host`, the name to request, and the key that
-    /// the configuration presents.
+    /// The QUIC configuration of the side that dials, the name to request, and the key that the
+    /// configuration presents.
+    ///
+    /// # Errors
+    /// The configuration does not list the exit.
     pub(crate) fn quic_client(
         &self,
         inside: Inside,
-        host: &str,
-    ) -> (ClientConfig, String, Presented) {
-        let name = server_name(host).to_str().into_owned();
-        let (config, presented) = self.for_dial(host);
-        (for_quic(config, inside), name, presented)
+        to: To<'_>,
+    ) -> Result<(ClientConfig, String, Presented)> {
+        let name = server_name(to.host).to_str().into_owned();
+        let (config, presented) = self.for_dial(self.exit(to)?, to.host);
+        Ok((for_quic(config, inside), name, presented))
     }
 
-    /// The QUIC configuration of the accepting side.
-    pub(crate) fn quic_server(&self, inside: Inside) -> Arc<ServerConfig> {
-        self.servers.of(inside)
+    /// The configuration of the accepting side for one connection, and the key that it will present.
+    pub(crate) fn for_accept(&self, inside: Inside) -> (Arc<ServerConfig>, Chosen) {
+        let (keys, chosen) = self.by_hint.of_connection();
+        let mut config = ServerConfig::clone(&self.servers.of(inside));
+        config.cert_resolver = Arc::new(keys);
+        (Arc::new(config), chosen)
     }
 
     /// The secret of QUIC's stateless resets.
     pub(crate) const fn reset_secret(&self) -> &ResetSecret {
         &self.servers.reset_secret
     }
+}
+
+/// The proof of a peer that presented `chain`.
+fn proof_of(pins: &Pins, chain: Vec<CertificateDer<'static>>) -> Result<Proof> {
+    let (spki, rest) = match chain.split_first() {
+        Some((spki, rest)) => (spki.as_ref(), rest),
+        None => (&[][..], &[][..]),
+    };
+    let identity = pins.identity(spki, rest, UnixTime::now());
+    let identity = identity.map_err(|refused| KeyRefusal::from(refused).into_error())?;
+    Ok(Proof {
+        chain,
+        ..Proof::of(identity)
+    })
 }
 
 /// The problem of a file without a key.
@@ -291,7 +442,7 @@ fn server(own: ByHint, pins: &Arc<Pins>) -> std::result::Result<ServerConfig, ru
 /// The peers of the configuration and of its file.
 fn peers(
     config: &PublicKeys,
-    role: KeyRole,
+    kind: PeerList,
     own: &[Own],
 ) -> std::result::Result<Vec<Peer>, Unusable> {
     let mut peers = config.peers.clone();
@@ -306,7 +457,7 @@ fn peers(
         }
     }
     let own: Vec<_> = own.iter().map(|own| *own.key.bytes()).collect();
-    check_peers(&peers, role, &own).map_err(|found| match file {
+    check_peers(&peers, kind, &own).map_err(|found| match file {
         Some(file) if found.index >= inline => {
             let number = numbers
                 .get(found.index - inline)
@@ -315,20 +466,27 @@ fn peers(
             Unusable::new(file, format!("line {number}: {}", found.problem))
         }
         _ => {
-            let place = format!("security.peers[{}] (--peer)", found.index);
+            let (list, flag) = match kind {
+                PeerList::Exits => ("connect", "--peer"),
+                PeerList::Members => ("members", "--member"),
+                PeerList::Entries | PeerList::Places => ("security.peers", "--peer"),
+            };
+            let place = format!("{list}[{}] ({flag})", found.index);
             Unusable::new(Path::new(&place), found.problem)
         }
     })?;
     Ok(peers)
 }
 
-fn shown(peer: &Peer) -> status::Peer {
+pub(super) fn shown(peer: &Peer) -> status::Peer {
     status::Peer {
         name: peer.name.clone(),
         public_keys: peer.public_keys.iter().map(ToString::to_string).collect(),
+        certificate_names: peer.certificate_names.clone(),
         suspend: peer.suspend,
         expiration_time: peer.expiration_time.map(ExpirationTime::text),
         carriers: 0,
+        presented_key: None,
     }
 }
 

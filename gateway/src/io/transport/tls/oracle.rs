@@ -29,6 +29,16 @@ pub(in crate::io) fn both() -> (Tls, Tls) {
     }
 }
 
+impl Tls {
+    /// The configuration for a dial of the exit with the name `exit`, and the name to request.
+    pub(super) fn client(&self) -> (Arc<ClientConfig>, ServerName<'static>) {
+        match self.exits.get("exit") {
+            Some(exit) => (Arc::clone(&exit.client), exit.server_name.clone()),
+            None => unreachable!("these are no credentials of an entry"),
+        }
+    }
+}
+
 fn made() -> std::result::Result<(Tls, Tls), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
     let mut params = CertificateParams::new(Vec::new())?;
@@ -37,21 +47,28 @@ fn made() -> std::result::Result<(Tls, Tls), Box<dyn std::error::Error>> {
     let ca = dir.path().join("ca");
     std::fs::write(&ca, params.self_signed(&key)?.pem())?;
     let issuer = Issuer::new(params, key);
-    let end = |own: &str, peer: &str| -> std::result::Result<Tls, Box<dyn std::error::Error>> {
-        let params = CertificateParams::new([own.to_owned()])?;
-        let key = KeyPair::generate()?;
-        let config = MutualTls {
-            certificate: dir.path().join("certificate"),
-            key: dir.path().join("key"),
-            ca: ca.clone(),
-            peers: vec![peer.to_owned()],
+    let end =
+        |own: &str, peer: &str, role| -> std::result::Result<Tls, Box<dyn std::error::Error>> {
+            let params = CertificateParams::new([own.to_owned()])?;
+            let key = KeyPair::generate()?;
+            let config = Certificates {
+                certificate: dir.path().join("certificate"),
+                key: dir.path().join("key"),
+                ca: ca.clone(),
+                peers: vec![Peer {
+                    name: Some(peer.to_owned()),
+                    ..Peer::with_certificate_name(peer.to_owned())
+                }],
+            };
+            let certificate = params.signed_by(&key, &issuer)?;
+            std::fs::write(&config.certificate, certificate.pem())?;
+            std::fs::write(&config.key, key.serialize_pem())?;
+            Ok(Tls::load(&config, role)?)
         };
-        let certificate = params.signed_by(&key, &issuer)?;
-        std::fs::write(&config.certificate, certificate.pem())?;
-        std::fs::write(&config.key, key.serialize_pem())?;
-        Ok(Tls::load(&config)?)
-    };
-    Ok((end("entry", "exit")?, end("exit", "entry")?))
+    Ok((
+        end("entry", "exit", Role::Entry)?,
+        end("exit", "entry", Role::Exit)?,
+    ))
 }
 
 /// The ends of all runs, because a key pair costs as much as several handshakes.
@@ -207,7 +224,7 @@ pub(crate) fn handshakes(input: &[u8]) {
     let (near, far) = connected(piece);
     let (client, server) = &*ENDS;
     let dials = || {
-        let (config, name) = (Arc::clone(&client.client), client.server_name.clone());
+        let (config, name) = client.client();
         let alpn = Inside::Carrier.alpn();
         UnbufferedClientConnection::new_with_alpn(config, name, alpn)
     };
@@ -246,12 +263,12 @@ pub(crate) fn handshakes(input: &[u8]) {
 fn judge(made: (Result<handshake::Made>, Result<handshake::Made>), has_changed: bool) {
     let (client, server) = &*ENDS;
     let certificate_of = |tls: &Tls| tls.certificate.fingerprint.clone();
-    let check = |made: &handshake::Made, own: &Tls, peer: &Tls| {
+    let check = |made: &handshake::Made, part: Part<'_>, own: &Tls, peer: &Tls| {
         assert_eq!(
             made.alpn.as_deref(),
             Inside::Carrier.alpn().first().map(Vec::as_slice)
         );
-        let proof = own.proof(made.chain.clone());
+        let proof = own.proof(part, made.chain.clone());
         let shown = proof
             .ok()
             .and_then(|proof| proof.chain.first().and_then(facts));
@@ -262,13 +279,13 @@ fn judge(made: (Result<handshake::Made>, Result<handshake::Made>), has_changed: 
     };
     match made {
         (Ok(near), Ok(far)) => {
-            check(&near, client, server);
-            check(&far, server, client);
+            check(&near, Part::Dials(To::exit("exit")), client, server);
+            check(&far, Part::Accepts, server, client);
         }
         // A client has finished before the server has read its last message.
         (Ok(near), Err(_)) => {
             assert!(has_changed);
-            check(&near, client, server);
+            check(&near, Part::Dials(To::exit("exit")), client, server);
         }
         (near, far) => {
             assert!(has_changed, "{:?} {:?}", near.err(), far.err());
@@ -287,7 +304,8 @@ pub(crate) fn certificates(input: &[u8]) {
     ];
     static VERIFIERS: LazyLock<Vec<PeerVerifier>> = LazyLock::new(|| {
         let of = |peers: &[&str]| {
-            let peers = peers.iter().map(|peer| (*peer).to_owned()).collect();
+            let peer = |peer: &&str| Peer::with_certificate_name((*peer).to_owned());
+            let peers = peers.iter().map(peer).collect();
             match PeerVerifier::new(Vec::new(), &provider(), peers) {
                 Ok(verifier) => verifier,
                 Err(error) => unreachable!("{error}"),
@@ -297,12 +315,9 @@ pub(crate) fn certificates(input: &[u8]) {
         alone.into_iter().chain([of(&PEERS)]).collect()
     });
     let certificate = CertificateDer::from(input);
-    let name = |verifier: &PeerVerifier| verifier.name_of(&certificate).ok().map(str::to_owned);
-    let mut alone = VERIFIERS[..PEERS.len()].iter().map(name);
-    assert_eq!(
-        name(&VERIFIERS[PEERS.len()]),
-        alone.find(Option::is_some).flatten()
-    );
+    let name = |verifier: &PeerVerifier| verifier.identity(&certificate, UnixTime::now()).ok();
+    let alone = VERIFIERS[..PEERS.len()].iter().map(name);
+    assert_eq!(name(&VERIFIERS[PEERS.len()]), alone.flatten().next());
     // A certificate whose dates this side shows has an end, or ended before 1970.
     if let Some(facts) = facts(&certificate) {
         assert!(not_after(&certificate).is_some() || facts.not_after.as_str() < "1970");

@@ -318,8 +318,8 @@ mod tests {
         let (client, server) = both();
         let (near, far) = pair().await;
         let (near, far) = (Tcp::boxed(near), Tcp::boxed(far));
-        let name = client.server_name.clone();
-        let client = UnbufferedClientConnection::new(Arc::clone(&client.client), name).unwrap();
+        let (config, name) = client.client();
+        let client = UnbufferedClientConnection::new(config, name).unwrap();
         let server = UnbufferedServerConnection::new(Arc::clone(&server.servers.carrier)).unwrap();
         let (near, far) = tokio::join!(
             handshake::run(&*near, client),

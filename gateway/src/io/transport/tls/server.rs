@@ -3,7 +3,7 @@
 
 use std::io::Result;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use muxtunnel_gateway_config::ServerTls as Configured;
 use rustls::client::{Resumption, UnbufferedClientConnection};
@@ -14,7 +14,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
 use super::{Inside, ResetSecret, Servers, for_quic, handshake, own, provider, roots, sealed};
 use crate::base::files::Unusable;
-use crate::io::transport::{Proof, Side, Transport, invalid};
+use crate::io::transport::{Part, Proof, Transport, invalid};
 
 /// The configuration of one side.
 #[derive(Debug)]
@@ -57,41 +57,32 @@ impl ServerTls {
             Some(ca) => (ca.as_path(), roots(ca)?),
             None => system_roots()?,
         };
-        let wrong = |error: rustls::Error| Unusable::new(from, error.to_string());
-        let mut client = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&version::TLS13])
-            .map_err(wrong)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        client.resumption = Resumption::disabled();
-        client.enable_secret_extraction = true;
         Ok(Self::Client {
-            config: Arc::new(client),
+            config: client_with(from, roots)?,
             name: config.server_name.clone(),
         })
     }
 
     /// Performs the handshake over `below`, and negotiates the protocol inside. The dialling side
-    /// verifies that the certificate is for the configured name, by default `host`.
+    /// verifies that the certificate is for the configured name, by default for the dialled host.
     ///
     /// # Errors
     /// The handshake failed, the name is not valid, or the credentials are for the other side.
     pub(crate) async fn secure(
         &self,
         below: Box<dyn Transport>,
-        side: Side,
-        host: &str,
+        part: Part<'_>,
         inside: Inside,
     ) -> Result<(Box<dyn Transport>, Inside)> {
-        match (self, side) {
-            (Self::Server(servers), Side::Accepts) => {
+        match (self, part) {
+            (Self::Server(servers), Part::Accepts) => {
                 let connection = UnbufferedServerConnection::new(servers.of(inside));
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await?;
                 let agreed = inside.agreed(made.alpn.as_deref());
                 Ok((sealed(below, made, None), agreed))
             }
-            (Self::Client { config, name }, Side::Dials) => {
-                let name = name.as_deref().unwrap_or(host);
+            (Self::Client { config, name }, Part::Dials(to)) => {
+                let name = name.as_deref().unwrap_or(to.host);
                 let asked = ServerName::try_from(name.to_owned()).map_err(|_| {
                     invalid(format!("{name:?} is not a valid name for a certificate"))
                 })?;
@@ -145,6 +136,53 @@ impl ServerTls {
     }
 }
 
+/// A client that accepts certificates of `roots`, which come `from` there.
+fn client_with(
+    from: &Path,
+    roots: RootCertStore,
+) -> std::result::Result<Arc<ClientConfig>, Unusable> {
+    let wrong = |error: rustls::Error| Unusable::new(from, error.to_string());
+    let mut client = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&version::TLS13])
+        .map_err(wrong)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    client.resumption = Resumption::disabled();
+    client.enable_secret_extraction = true;
+    Ok(Arc::new(client))
+}
+
+/// The client of [`to_proxy`]. The system's certificates are read when a carrier needs them first.
+static TO_PROXIES: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+
+/// TLS to a proxy that ends TLS of WebSocket connections, verified by the system's certificates.
+/// `name`: the required name in the proxy's certificate. The proxy is no peer, so the transport has no
+/// proof of identity.
+///
+/// # Errors
+/// The system's certificates cannot be used, or the handshake failed.
+pub(crate) async fn to_proxy(below: Box<dyn Transport>, name: &str) -> Result<Box<dyn Transport>> {
+    let unusable = |error: Unusable| invalid(error.to_string());
+    let config = match TO_PROXIES.get() {
+        Some(config) => Arc::clone(config),
+        None => {
+            let (from, roots) = system_roots().map_err(unusable)?;
+            let config = client_with(from, roots).map_err(unusable)?;
+            Arc::clone(TO_PROXIES.get_or_init(|| config))
+        }
+    };
+    let asked = ServerName::try_from(name.to_owned())
+        .map_err(|_| invalid(format!("{name:?} is not a valid name for a certificate")))?;
+    let alpn = Inside::WebSocket.alpn();
+    let connection = UnbufferedClientConnection::new_with_alpn(config, asked, alpn);
+    let made = handshake::run(&*below, connection.map_err(invalid)?).await;
+    let made = made.map_err(|error| {
+        let text = format!("TLS to the proxy {name} (webSocket.scheme HTTPS): {error}");
+        std::io::Error::new(error.kind(), text)
+    })?;
+    Ok(sealed(below, made, None))
+}
+
 fn other_side() -> std::io::Error {
     invalid("the credentials are for the other side")
 }
@@ -169,8 +207,8 @@ mod tests {
     use muxtunnel_testkit::socket::pair;
 
     use super::*;
-    use crate::io::transport::Tcp;
     use crate::io::transport::tls::tests::issued;
+    use crate::io::transport::{Tcp, To};
 
     /// The result of a dial, in which a server has a certificate for `own` and a client dials
     /// `host`. Each end returns the identity of its peer.
@@ -207,9 +245,10 @@ mod tests {
         let identity = |made: Result<(Box<dyn Transport>, _)>| {
             made.map(|(made, _)| made.identity().map(str::to_owned))
         };
+        let to = To::exit(host);
         let (near, far) = tokio::join!(
-            client.secure(Tcp::boxed(near), Side::Dials, host, Inside::Carrier),
-            server.secure(Tcp::boxed(far), Side::Accepts, "", Inside::Carrier)
+            client.secure(Tcp::boxed(near), Part::Dials(to), Inside::Carrier),
+            server.secure(Tcp::boxed(far), Part::Accepts, Inside::Carrier)
         );
         (identity(near), identity(far))
     }

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use muxtunnel_gateway_config::Peer;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::{
@@ -17,11 +18,12 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore,
     SignatureScheme,
 };
 use webpki::EndEntityCert;
 
+use crate::io::key_refusal::KeyRefusal;
 use crate::io::transport::{Proof, Side, Standing};
 
 /// An authority.
@@ -44,9 +46,9 @@ struct Anchor {
 /// Verifies certificates of servers and clients.
 #[derive(Debug)]
 pub(super) struct PeerVerifier {
-    anchors: Vec<Anchor>,
+    anchors: Arc<[Anchor]>,
     algorithms: WebPkiSupportedAlgorithms,
-    peers: Vec<String>,
+    peers: Vec<Peer>,
 }
 
 /// The certificate cannot serve as an authority.
@@ -59,14 +61,14 @@ pub(super) enum RootError {
 }
 
 impl PeerVerifier {
-    /// `peers` are the permitted names; a certificate must contain one of them.
+    /// `peers` are the permitted peers; a certificate must contain a name of one of them.
     ///
     /// # Errors
     /// A certificate in `roots` is not usable.
     pub(super) fn new(
         roots: Vec<Root>,
         provider: &Arc<CryptoProvider>,
-        peers: Vec<String>,
+        peers: Vec<Peer>,
     ) -> Result<Self, RootError> {
         let mut anchors = Vec::new();
         for root in roots {
@@ -81,10 +83,24 @@ impl PeerVerifier {
             });
         }
         Ok(Self {
-            anchors,
+            anchors: anchors.into(),
             algorithms: provider.signature_verification_algorithms,
             peers,
         })
+    }
+
+    /// The verifier of a single peer, with the same authorities.
+    pub(super) fn of_one(&self, peer: Peer) -> Self {
+        Self {
+            anchors: Arc::clone(&self.anchors),
+            algorithms: self.algorithms,
+            peers: vec![peer],
+        }
+    }
+
+    /// The permitted peers.
+    pub(super) fn peers(&self) -> &[Peer] {
+        &self.peers
     }
 
     /// Returns the result of the first authority that is valid at `now` and accepts the
@@ -109,35 +125,91 @@ impl PeerVerifier {
         Err(refused)
     }
 
-    /// The first permitted name in `certificate`.
+    /// The identity of the peer with `certificate` at `now`. Of several names of peers in the
+    /// certificate, the first in the list decides, or a later name that a pattern before covers. So a
+    /// later peer takes over no certificate by another name in it.
     ///
     /// # Errors
-    /// The certificate has no permitted name.
-    pub(super) fn name_of(&self, certificate: &CertificateDer<'_>) -> Result<&str, Error> {
+    /// The certificate has no permitted name, or its peer is suspended or has expired.
+    pub(super) fn identity(
+        &self,
+        certificate: &CertificateDer<'_>,
+        now: UnixTime,
+    ) -> Result<String, Error> {
         let parsed = EndEntityCert::try_from(certificate)
             .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
-        let is_in = |peer: &&String| match ServerName::try_from(peer.as_str()) {
-            Ok(name) => parsed.verify_is_valid_for_subject_name(&name).is_ok(),
-            Err(_) => parsed.valid_uri_names().any(|uri| uri == peer.as_str()),
-        };
-        self.peers
-            .iter()
-            .find(is_in)
-            .map(String::as_str)
-            .ok_or(Error::InvalidCertificate(CertificateError::NotValidForName))
+        let names = self.peers.iter().flat_map(|peer| {
+            let names = peer.certificate_names.iter();
+            names.map(move |name| (peer, name))
+        });
+        let matching = names.filter(|(_, name)| has_name(&parsed, name));
+        let (peer, name) = matching
+            .reduce(|first, later| match is_below(later.1, first.1) {
+                true => later,
+                false => first,
+            })
+            .ok_or(Error::InvalidCertificate(CertificateError::NotValidForName))?;
+        let identity = peer.identity(name);
+        match peer.refused_at(now.as_secs()) {
+            Some(reason) => Err(refused(format!("the peer {identity} {reason}"))),
+            None => Ok(identity),
+        }
     }
+
+    /// Why the peer with `identity` is refused at `now`; `None`: it is not, or its name in the
+    /// certificate has to decide.
+    pub(super) fn refused(&self, identity: &str, now: UnixTime) -> Option<String> {
+        let is_it = |peer: &&Peer| match (&peer.name, peer.certificate_names.first()) {
+            (Some(name), _) | (None, Some(name)) => name == identity,
+            (None, None) => false,
+        };
+        let Some(peer) = self.peers.iter().find(is_it) else {
+            let lists = "security.peers or connect";
+            return Some(format!("the peer {identity} is no longer in {lists}"));
+        };
+        let reason = peer.refused_at(now.as_secs());
+        reason.map(|reason| format!("the peer {identity} {reason}"))
+    }
+}
+
+/// The end of a pattern.
+const ANY: &str = "/*";
+
+/// The beginning of all names that a pattern covers.
+fn stem(pattern: &str) -> Option<&str> {
+    pattern.strip_suffix('*').filter(|_| pattern.ends_with(ANY))
+}
+
+/// Whether `pattern` is a pattern that covers `name` and more.
+fn is_below(name: &str, pattern: &str) -> bool {
+    stem(pattern).is_some_and(|stem| name != pattern && name.starts_with(stem))
+}
+
+/// Whether a certificate contains `name`. A pattern matches each longer URI.
+fn has_name(certificate: &EndEntityCert<'_>, name: &str) -> bool {
+    if let Some(stem) = stem(name) {
+        let mut uris = certificate.valid_uri_names();
+        return uris.any(|uri| uri.len() > stem.len() && uri.starts_with(stem));
+    }
+    match ServerName::try_from(name) {
+        Ok(server) => certificate
+            .verify_is_valid_for_subject_name(&server)
+            .is_ok(),
+        Err(_) => certificate.valid_uri_names().any(|uri| uri == name),
+    }
+}
+
+fn refused(reason: String) -> Error {
+    let cause = Arc::new(KeyRefusal::Here(reason));
+    CertificateError::Other(OtherError(cause)).into()
 }
 
 impl PeerVerifier {
     /// Whether `proof` would be accepted at `now`. `side`: whether this side dialled or accepted
     /// the peer.
     pub(super) fn standing(&self, proof: &Proof, side: Side, now: UnixTime) -> Standing {
-        if !self.peers.contains(&proof.identity) {
-            let text = format!(
-                "the peer's name {:?} is no longer in security.peers",
-                proof.identity
-            );
-            return Standing::Revoked(text);
+        if let Some(reason) = self.refused(&proof.identity, now) {
+            return Standing::Revoked(reason);
         }
         let Some((own, between)) = proof.chain.split_first() else {
             return Standing::Good;
@@ -150,6 +222,15 @@ impl PeerVerifier {
             Side::Dials => self.verify_server(own, between, now).err(),
         };
         match verified {
+            None if !self
+                .identity(own, now)
+                .is_ok_and(|found| found == proof.identity) =>
+            {
+                let identity = &proof.identity;
+                Standing::Unverified(format!(
+                    "the peer {identity} no longer has a name of this carrier's certificate"
+                ))
+            }
             None => Standing::Good,
             Some(error) => Standing::Unverified(error.to_string()),
         }
@@ -171,7 +252,7 @@ impl PeerVerifier {
                 self.algorithms.all,
             )
         })?;
-        self.name_of(end_entity)?;
+        self.identity(end_entity, now)?;
         Ok(())
     }
 }
@@ -238,7 +319,7 @@ impl ClientCertVerifier for PeerVerifier {
                 .clients
                 .verify_client_cert(end_entity, intermediates, now)
         })?;
-        self.name_of(end_entity)?;
+        self.identity(end_entity, now)?;
         Ok(verified)
     }
 
@@ -282,12 +363,78 @@ mod tests {
         (root, leaf)
     }
 
+    fn peer(name: &str) -> Peer {
+        Peer::with_certificate_name(name.to_owned())
+    }
+
+    #[test]
+    fn the_first_name_decides_whose_a_certificate_is_and_its_peer_may_be_suspended() {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        let uri = "spiffe://example.org/ns/site/entry";
+        params.subject_alt_names = vec![
+            rcgen::SanType::URI(uri.try_into().unwrap()),
+            rcgen::SanType::DnsName("site.example.org".try_into().unwrap()),
+        ];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().der().clone();
+        let named = |name: &str, names: &[&str]| Peer {
+            name: Some(name.to_owned()),
+            certificate_names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Peer::default()
+        };
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(100));
+        let identity = |peers: &[Peer]| {
+            let verifier = PeerVerifier::new(Vec::new(), &provider, peers.to_vec()).unwrap();
+            let found = verifier.identity(&certificate, now);
+            found.map_err(|error| error.to_string())
+        };
+        let all = named("all", &["spiffe://example.org/*"]);
+        let site = named("site", &["spiffe://example.org/ns/site/*"]);
+        let by_name = named("name", &["other.example.org", "site.example.org"]);
+        let exact = peer(uri);
+        for (peers, expected) in [
+            // A name that a pattern covers is more specific than the pattern.
+            (&[all.clone(), site.clone()][..], "site"),
+            (&[all.clone(), site.clone(), exact.clone()][..], uri),
+            (&[exact.clone(), all.clone()][..], uri),
+            // Another name in the certificate takes nothing from an earlier peer.
+            (&[site.clone(), all.clone(), by_name.clone()][..], "site"),
+            (&[by_name.clone(), exact.clone(), site.clone()][..], "name"),
+            (&[exact, by_name][..], uri),
+        ] {
+            assert_eq!(identity(peers).as_deref(), Ok(expected));
+        }
+        for stranger in [
+            "spiffe://example.org/ns/site/entry/*",
+            "spiffe://example.org/ns/sit",
+            "spiffe://example.net/*",
+        ] {
+            assert!(identity(&[peer(stranger)]).is_err(), "{stranger}");
+        }
+        let suspended = Peer {
+            suspend: true,
+            ..site
+        };
+        let refused = identity(&[all, suspended.clone()]).unwrap_err();
+        assert!(refused.contains("the peer site is suspended"), "{refused}");
+        let verifier = PeerVerifier::new(Vec::new(), &provider, vec![suspended]).unwrap();
+        let reason = verifier.refused("site", now).unwrap();
+        assert_eq!(reason, "the peer site is suspended");
+        assert!(
+            verifier
+                .refused("gone", now)
+                .unwrap()
+                .contains("no longer in security.peers")
+        );
+    }
+
     #[test]
     fn an_authority_that_has_expired_vouches_for_nobody_however_long_its_certificates_live() {
         let ((first, of_first), (second, of_second)) = (authority(END), authority(END + 100));
         let provider = Arc::new(aws_lc_rs::default_provider());
         let verifier =
-            PeerVerifier::new(vec![first, second], &provider, vec!["exit".to_owned()]).unwrap();
+            PeerVerifier::new(vec![first, second], &provider, vec![peer("exit")]).unwrap();
         let is_taken = |certificate: &CertificateDer<'_>, now: i64| {
             let now = UnixTime::since_unix_epoch(Duration::from_secs(now.try_into().unwrap()));
             let name = ServerName::try_from("exit").unwrap();
@@ -316,12 +463,13 @@ mod tests {
                 certificate: root.certificate.clone(),
                 not_after: root.not_after,
             };
-            PeerVerifier::new(vec![root], &provider, vec![peer.to_owned()]).unwrap()
+            PeerVerifier::new(vec![root], &provider, vec![self::peer(peer)]).unwrap()
         };
         let proof = Proof {
             identity: "exit".to_owned(),
             not_after: Some((END * 2).try_into().unwrap()),
             chain: vec![of_first],
+            presented: None,
             shown: None,
         };
         let at =

@@ -11,7 +11,6 @@ pub(crate) fn web_socket(input: &[u8]) {
     };
     let config = WebSocket {
         path: "/carrier".to_owned(),
-        host: None,
         origins: Vec::new(),
     };
     if let Ok(Some((length, answer))) = request(bytes, &config) {

@@ -4,6 +4,7 @@ use std::io::{Error, ErrorKind};
 use std::net::TcpListener;
 use std::rc::Rc;
 
+use super::super::levels::Exits;
 use super::super::ways::Ways;
 use super::*;
 use crate::roles::worker::Worker;
@@ -13,12 +14,12 @@ const TCP: CarrierTransport = CarrierTransport::Tcp;
 const WEB_SOCKET: CarrierTransport = CarrierTransport::WebSocket;
 
 fn dial_context(ways: Ways) -> DialContext {
-    let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
-    let session = config::Config::from_yaml(yaml).unwrap().session();
+    let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: far:1\n";
+    let config = config::Config::from_yaml(yaml).unwrap();
+    let session = config.session();
     let worker = Worker::of(yaml);
     let web_socket = config::WebSocket {
         path: "/carrier".to_owned(),
-        host: None,
         origins: Vec::new(),
     };
     DialContext {
@@ -26,15 +27,11 @@ fn dial_context(ways: Ways) -> DialContext {
         protocol: config::Protocol::Native,
         web_socket: Some(web_socket),
         ways: Rc::new(ways),
-        exits: config::Exits::Addresses {
-            connect: "far:1".to_owned(),
-            fallback: None,
-        },
+        exits: Rc::new(Exits::new(config.connect)),
         quic: crate::io::quic::Settings::new(&session),
         ssh: crate::io::ssh::Settings::new(&session),
         egress: worker.egress,
         network: None,
-        leaf: None,
     }
 }
 
@@ -56,7 +53,7 @@ async fn keeps(
     let count = u8::try_from(count).unwrap();
     let bounds = config::Pool {
         min: count,
-        max: count,
+        max: Some(count),
     };
     let failed = watch::Sender::new(0);
     let carriers = mux.carriers().unwrap();

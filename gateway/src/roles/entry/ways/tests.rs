@@ -31,7 +31,7 @@ fn what_is_configured_and_possible_is_dialled() {
     let in_turn =
         |transport, upgrades, datagrams| Ways::of(transport, upgrades, datagrams).in_turn();
     assert_eq!(in_turn(Transport::Tcp, false, true), [TCP]);
-    assert_eq!(in_turn(Transport::Tcp, true, true), [WEB_SOCKET]);
+    assert_eq!(in_turn(Transport::WebSocket, true, true), [WEB_SOCKET]);
     assert_eq!(in_turn(Transport::Kcp, false, true), [KCP]);
     assert_eq!(in_turn(Transport::Auto, true, true), [TCP, KCP, WEB_SOCKET]);
     assert_eq!(in_turn(Transport::Auto, true, false), [TCP, WEB_SOCKET]);

@@ -132,7 +132,14 @@ impl Listener {
 
     fn take(self: &Rc<Self>, tcp: TcpStream, client: SocketAddr) {
         let refused = Refused::new(&self.telemetry, &self.forward, client);
-        match self.forward.admit(Instant::now()) {
+        // If the connection is refused, dropping the socket resets it.
+        let socket = Box::new(LocalSocket::from(tcp));
+        let now = Instant::now();
+        let admitted = self.forward.admit(now).and_then(|admission| {
+            let peer = self.telemetry.peers.admit(self.peer.as_deref(), now)?;
+            Ok(admission.with_peer(peer))
+        });
+        match admitted {
             Ok(admission) => {
                 let local = Local::Client {
                     address: client.into(),
@@ -141,11 +148,12 @@ impl Listener {
                     ended: Ended::default(),
                 };
                 let connection = Connection {
-                    socket: Box::new(LocalSocket::from(tcp)),
+                    socket,
                     local,
                     early: Vec::new(),
                     answer: Answer::None,
                     source: None,
+                    has_next: false,
                 };
                 self.open(connection, refused);
             }
@@ -164,6 +172,11 @@ impl Listener {
         let ended = move |end: OpenEnd| match end {
             OpenEnd::Refused(refusal) => {
                 report.report(code_of(refusal.reason), &refusal.description);
+            }
+            // The entry has the targets.
+            OpenEnd::Failed(refusal, connection) => {
+                report.report(code_of(refusal.reason), &refusal.description);
+                connection.turn_away();
             }
             OpenEnd::Abandoned => report.report(Code::OpenAbandoned, Code::OpenAbandoned.cause()),
             OpenEnd::Returned(connection) => {

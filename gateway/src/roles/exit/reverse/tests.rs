@@ -5,6 +5,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
 use super::*;
+use crate::base::forward::Admission;
 use crate::io::local_socket::LocalSocket;
 use crate::session::mux::Dial;
 use crate::session::mux::memory::{Memory, memory, silent};
@@ -47,7 +48,7 @@ fn named(name: &'static str) -> Rc<Memory> {
             Ok(crate::net::dial::Dialled {
                 address: near.peer_addr().unwrap().into(),
                 socket: Box::new(LocalSocket::from(near)),
-                admission: None,
+                admission: Admission::default(),
                 url: None,
             })
         })

@@ -80,11 +80,11 @@ fn config(side: Side, rest: &str, network: &str) -> Config {
 fn secured(side: Side, security: &str, rest: &str, network: &str) -> Config {
     let role = match side {
         Side::Accepts => "role: Exit\nlisten: 0.0.0.0:64000\n",
-        Side::Dials => "role: Entry\nconnect: exit.example.com:64000\n",
+        Side::Dials => "role: Entry\nconnect:\n- name: far\n  address: exit.example.com:64000\n",
     };
     let text = format!(
         "{role}security: {security}\nadmin: 0.0.0.0:64001\n{rest}\n\
-         policy: {{protected: [10.2.9.0/24], nat64Prefixes: ['2001:db8:64::/96']}}\n\
+         protectedCIDRs: [10.2.9.0/24]\nnat64Prefixes: ['2001:db8:64::/96']\n\
          network: {{entryCIDRs: [10.8.0.0/24], exitCIDRs: [10.0.0.0/14, 10.96.0.0/12, 169.0.0.0/8, '2001:db8::/32'], {network}}}\n"
     );
     Config::from_yaml(&text).unwrap()
@@ -197,7 +197,7 @@ fn networks_of_the_exits_side_are_no_rules_for_protected_addresses() {
     for network in ["exitCIDRs: [10.96.0.1]", "exitCIDRs: [10.2.9.1/32]"] {
         let text = format!(
             "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: None}}\n\
-             policy: {{protected: [10.2.9.0/24]}}\nnetwork: {{entryCIDRs: [10.8.0.0/24], {network}}}\n"
+             protectedCIDRs: [10.2.9.0/24]\nnetwork: {{entryCIDRs: [10.8.0.0/24], {network}}}\n"
         );
         let config = Config::from_yaml(&text).unwrap();
         let protected = Arc::new(ProtectedAddresses::new("10.96.0.1", &config, |_| false));
@@ -210,14 +210,15 @@ fn networks_of_the_exits_side_are_no_rules_for_protected_addresses() {
         };
         assert_eq!(rules.decide(to, None), Decision::Denied);
     }
-    let exit = Gateway::exit("allow: ['10.2.9.1:443']");
+    let exit = Gateway::exit("allow: [{cidr: 10.2.9.1/32, port: 443}]");
     assert!(exit.permits("10.2.9.1", Some(443)));
 }
 
 #[test]
 fn an_entry_denies_its_own_listeners_and_the_protected_addresses_and_nothing_more() {
-    let forwards = "forwards: [{name: a, listen: '0.0.0.0:1080', protocol: Socks5}, {name: b, listen: '10.8.0.2:3128', protocol: HttpConnect}, \
-         {name: c, listen: 127.0.0.1:5432, target: {host: db, port: 5432}}, {name: d, listen: '0.0.0.0:2222', target: {host: 127.0.0.1, port: 22}, direction: ExitToEntry}]";
+    let forwards = "proxies: [{name: a, listen: '0.0.0.0:1080', protocol: SOCKS5}, {name: b, listen: '10.8.0.2:3128', protocol: HTTP}]\n\
+         forwards: [{name: c, listen: 127.0.0.1:5432, targets: [{host: db, port: 5432}]}]\n\
+         reverseForwards: [{name: d, listen: '0.0.0.0:2222', targets: [{host: 127.0.0.1, port: 22}]}]";
     let entry = Gateway::of(Side::Dials, forwards, "mtu: 1500");
     let takes =
         |destination, port| entry.takes_from("", &packet(TCP, (SERVER, 5000), (destination, port)));
@@ -235,7 +236,7 @@ fn an_entry_denies_its_own_listeners_and_the_protected_addresses_and_nothing_mor
         assert!(entry.takes_from("", &fragment));
     }
     assert!(!takes("10.96.0.1", 443), "the API server");
-    assert!(!takes("10.2.9.1", 443), "policy.protected");
+    assert!(!takes("10.2.9.1", 443), "protectedCIDRs");
     // An own listener is never the source of a flow, so no reply reaches it.
     entry.sends(
         &Owner::Side,
@@ -250,7 +251,7 @@ fn a_listener_that_is_reloaded_is_denied_at_once() {
     let entry = Gateway::of(Side::Dials, "", "mtu: 1500");
     let connect = packet(TCP, (SERVER, 5000), (ENTRY, 1080));
     assert!(entry.takes_from("", &connect));
-    let forwards = "forwards: [{name: a, listen: '[::]:1080', protocol: Socks5}]";
+    let forwards = "proxies: [{name: a, listen: '[::]:1080', protocol: SOCKS5}]";
     let changed = config(Side::Dials, forwards, "mtu: 1500").reloadable();
     entry.reloads.send_replace(Arc::new(changed));
     assert!(!entry.takes_from("", &connect));
@@ -274,7 +275,9 @@ fn a_verdict_does_not_outlive_the_addresses_of_the_host() {
 
 #[test]
 fn a_rule_for_ports_is_none_for_packets_without_and_denies_them() {
-    let exit = Gateway::exit("allow: ['10.2.0.0/16:80', 10.3.0.0/16], deny: ['10.3.0.7:22']");
+    let exit = Gateway::exit(
+        "allow: [{cidr: 10.2.0.0/16, port: 80}, {cidr: 10.3.0.0/16}], deny: [{cidr: 10.3.0.7/32, port: 22}]",
+    );
     assert!(exit.permits(SERVER, Some(80)));
     assert!(!exit.permits(SERVER, Some(81)));
     assert!(!exit.permits(SERVER, None));
@@ -307,8 +310,9 @@ fn own_ports_of_an_exit_are_denied_in_fragments_too() {
 
 #[test]
 fn a_rule_of_one_peer_is_for_its_packets_alone() {
-    let exit =
-        Gateway::exit("allow: ['10.2.0.0/16,peer=a', 10.3.0.0/16], deny: ['10.3.0.7,peer=b']");
+    let exit = Gateway::exit(
+        "allow: [{cidr: 10.2.0.0/16, peer: a}, {cidr: 10.3.0.0/16}], deny: [{cidr: 10.3.0.7/32, peer: b}]",
+    );
     let server = to(SERVER, Some(80));
     let other = to("10.3.0.7", Some(80));
     // The packets of all peers have the same slot of the cache, one after another.
@@ -329,13 +333,13 @@ fn the_rules_of_a_peer_narrow_those_of_the_network_for_its_packets() {
     let peers = |rules: &str| {
         let security = format!(
             "{{mode: PublicKeys, privateKeyFiles: [/k], peers: [{{name: a, publicKeys: [{a}], {rules}}}, \
-             {{name: b, publicKeys: [{b}], allow: ['web.internal']}}, {{name: c, publicKeys: [{c}]}}]}}"
+             {{name: b, publicKeys: [{b}], allow: [{{host: web.internal}}]}}, {{name: c, publicKeys: [{c}]}}]}}"
         );
-        let network = "allow: ['10.2.0.0/16', '10.3.0.0/16:80']";
+        let network = "allow: [{cidr: 10.2.0.0/16}, {cidr: 10.3.0.0/16, port: 80}]";
         secured(Side::Accepts, &security, "", network)
     };
     let first = peers(
-        "allow: ['10.2.0.0/24:80-90', '10.2.1.0/24', '10.3.0.0/16'], deny: ['10.2.0.0/24:81', '10.2.1.7']",
+        "allow: [{cidr: 10.2.0.0/24, port: 80, endPort: 90}, {cidr: 10.2.1.0/24}, {cidr: 10.3.0.0/16}], deny: [{cidr: 10.2.0.0/24, port: 81}, {cidr: 10.2.1.7/32}]",
     );
     let exit = Gateway::with(Side::Accepts, &first);
     for (destination, port, of_a) in [
@@ -374,7 +378,9 @@ fn the_rules_of_a_peer_narrow_those_of_the_network_for_its_packets() {
 #[test]
 fn a_reply_passes_without_a_rule_and_a_request_does_not() {
     for protocol in [TCP, UDP] {
-        let exit = Gateway::exit("allow: ['10.2.0.0/16:80'], deny: ['10.2.0.1:4000-6000']");
+        let exit = Gateway::exit(
+            "allow: [{cidr: 10.2.0.0/16, port: 80}], deny: [{cidr: 10.2.0.1/32, port: 4000, endPort: 6000}]",
+        );
         let request = packet(protocol, (SERVER, 5000), (ENTRY, 53));
         let reply = packet(protocol, (ENTRY, 53), (SERVER, 5000));
         let [first, later] = fragments(protocol, (ENTRY, 53), (SERVER, 5000));
@@ -410,7 +416,7 @@ fn a_reply_passes_without_a_rule_and_a_request_does_not() {
         );
         assert!(!exit.takes_from("", &other));
     }
-    let exit = Gateway::exit("allow: ['10.2.0.0/16:80']");
+    let exit = Gateway::exit("allow: [{cidr: 10.2.0.0/16, port: 80}]");
     let ping = packet(ICMP, (ENTRY, 0), (SERVER, 0));
     assert!(!exit.takes_from("", &ping));
     exit.sends(&Owner::Side, None, &packet(ICMP, (SERVER, 0), (ENTRY, 0)));
@@ -436,7 +442,7 @@ fn replies_to_protected_addresses_pass_at_both_ends() {
 
 #[test]
 fn a_reply_from_one_entry_to_another_passes() {
-    let exit = Gateway::exit("peersReachEachOther: true, allow: ['10.8.0.0/24:80']");
+    let exit = Gateway::exit("peersReachEachOther: true, allow: [{cidr: 10.8.0.0/24, port: 80}]");
     let [a, b] = ["a", "b"].map(owner);
     let request = packet(TCP, ("10.8.0.2", 5000), ("10.8.0.3", 80));
     let reply = packet(TCP, ("10.8.0.3", 80), ("10.8.0.2", 5000));
@@ -452,7 +458,7 @@ fn a_reply_from_one_entry_to_another_passes() {
 
 #[test]
 fn flows_whose_replies_a_rule_permits_are_not_remembered() {
-    let exit = Gateway::exit("allow: ['10.2.0.0/16:80']");
+    let exit = Gateway::exit("allow: [{cidr: 10.2.0.0/16, port: 80}]");
     exit.sends(
         &Owner::Side,
         None,

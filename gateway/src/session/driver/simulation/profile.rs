@@ -64,7 +64,7 @@ pub(super) struct Profile {
 }
 
 const YAML: [&str; 2] = [
-    "role: Entry\nsecurity: {mode: None}\nconnect: far:1\n",
+    "role: Entry\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: far:1\n",
     "role: Exit\nsecurity: {mode: None}\nlisten: 127.0.0.1:1\n",
 ];
 
@@ -123,7 +123,7 @@ impl Profile {
     }
 
     pub(super) fn config(&self, side: usize) -> Config {
-        let protocol = if self.native { "Native" } else { "Jmux" };
+        let protocol = if self.native { "Native" } else { "JMUX" };
         let yaml = format!(
             "{}protocol: {protocol}\nresume: {}\n",
             YAML[side], self.resume

@@ -227,7 +227,7 @@ impl Record {
     /// Records that the open failed, as the entry's driver reports.
     pub(super) fn ended(&mut self, end: &OpenEnd) -> Result<(), String> {
         let open = match end {
-            OpenEnd::Refused(_) => Open::Refused,
+            OpenEnd::Refused(_) | OpenEnd::Failed(..) => Open::Refused,
             OpenEnd::Abandoned => Open::Abandoned,
             OpenEnd::Returned(_) => Open::Returned,
         };

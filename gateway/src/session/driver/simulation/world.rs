@@ -21,6 +21,7 @@ use super::record::{CLIENT, Open, Record, Shared, TARGET, address, payload};
 use super::seen::Seen;
 use super::stage::{Stage, Whose};
 use super::{application, kernel, rest, wire};
+use crate::base::forward::Admission;
 use crate::base::memory_budget::MemoryBudget;
 use crate::base::patience::Patience;
 use crate::base::telemetry::Telemetry;
@@ -484,6 +485,7 @@ impl World {
             early: payload(label, CLIENT, 0, early).to_vec(),
             answer: borrowed.answer,
             source: None,
+            has_next: false,
         };
         drop(borrowed);
         let (stage, record) = (Rc::clone(&self.stage), Rc::clone(record));
@@ -514,7 +516,7 @@ impl World {
                 OpenEnd::Refused(_) if world.goes_away.get() && !stage.profile.resume => {
                     record.borrow_mut().excuse("the exit goes away");
                 }
-                OpenEnd::Refused(_) | OpenEnd::Abandoned => {}
+                OpenEnd::Refused(_) | OpenEnd::Abandoned | OpenEnd::Failed(..) => {}
             }
         })
     }
@@ -732,7 +734,7 @@ fn dialler(stage: &Rc<Stage>, records: &Rc<RefCell<Vec<Shared>>>) -> Dialler {
                     .parse::<std::net::SocketAddr>()
                     .unwrap()
                     .into(),
-                admission: None,
+                admission: Admission::default(),
                 url: None,
             })
         })

@@ -35,7 +35,7 @@ fn carried(unread: &[u8]) -> (Carried, UnixStream, Rc<RefCell<Meter>>) {
     )
     .unwrap();
     let stats = Telemetry::new(&config, "", 1, None).carrier(
-        (String::new(), None),
+        (String::new(), None, None),
         CarrierTransport::Unix,
         None,
     );

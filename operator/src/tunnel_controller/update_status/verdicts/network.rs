@@ -1,28 +1,24 @@
 //! Whether gateways carry the IP packets of `spec.network`.
 
 use muxtunnel_codes::Code;
-use muxtunnel_crds::tunnel_condition as condition;
+use muxtunnel_crds::condition;
 
 use super::answers;
 use crate::conditions::Verdict;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
-use crate::tunnel_controller::validate::ValidatedTunnel;
+use crate::tunnel_controller::validate::ValidatedObject;
 
-pub(super) fn network_ready(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
-    let no = |code, detail| Verdict::no(condition::NETWORK_READY, code, detail);
-    if tunnel.network.is_none() {
-        return no(Code::NotRequested, String::new());
-    }
+/// `None`: the object has no networks.
+pub(super) fn network_ready(object: &ValidatedObject, seen: &Seen) -> Option<Verdict> {
+    let no = |code, detail| Some(Verdict::no(condition::NETWORK_READY, code, detail));
+    object.network.as_ref()?;
     let mut problems = seen.pods.iter().filter_map(|pod| pod.problem.as_ref());
     if let Some(problem) = problems.find(|problem| problem.code == Code::InterfaceFailed) {
         return no(problem.code, problem.detail.clone());
     }
     let mut sessions = 0;
-    for end in End::ALL {
-        if end.gateway(tunnel).is_none() {
-            continue;
-        }
+    for end in object.gateways.keys().copied() {
         let carried = answers(seen, end).filter_map(|(_, status)| status.packets.as_ref());
         let carried: Vec<_> = carried.collect();
         let name = end.component();
@@ -38,8 +34,8 @@ pub(super) fn network_ready(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
         }
         sessions = sessions.max(number);
     }
-    Verdict {
-        detail: format!("sessions that carry IP packets: {sessions}"),
-        ..Verdict::yes(condition::NETWORK_READY, Code::NetworkReady)
-    }
+    Some(
+        Verdict::yes(condition::NETWORK_READY, Code::NetworkReady)
+            .with(format!("sessions that carry IP packets: {sessions}")),
+    )
 }

@@ -1,7 +1,7 @@
 //! Whether the requested sysctls are in force.
 
 use muxtunnel_codes::Code;
-use muxtunnel_crds::tunnel_condition as condition;
+use muxtunnel_crds::condition;
 
 use super::answers;
 use crate::conditions::Verdict;
@@ -12,11 +12,12 @@ use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::publish::refused_pods;
 use crate::tunnel_controller::rollouts::{Fallback, Held, Rollout};
 use crate::tunnel_controller::update_status::facts::folded;
-use crate::tunnel_controller::validate::ValidatedTunnel;
+use crate::tunnel_controller::validate::ValidatedObject;
 
-pub(super) fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
-    let no = |code, detail| Verdict::no(condition::TUNING_APPLIED, code, detail);
-    match probe::verdict(tunnel) {
+/// `None`: the spec requests no sysctls.
+pub(super) fn tuning_applied(object: &ValidatedObject, seen: &Seen) -> Option<Verdict> {
+    let no = |code, detail| Some(Verdict::no(condition::TUNING_APPLIED, code, detail));
+    match probe::verdict(object) {
         probe::Verdict::Passed => {}
         probe::Verdict::Pending(detail) => return no(Code::SysctlProbing, detail),
         probe::Verdict::NotAdmitted(detail) => return no(Code::PodSecurityTooStrict, detail),
@@ -25,7 +26,7 @@ pub(super) fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     }
     let as_built = Rollout::default();
     for end in End::ALL {
-        let rollout = tunnel.rollout(end).unwrap_or(&as_built);
+        let rollout = object.rollout(end).unwrap_or(&as_built);
         if let Some(held) = &rollout.held {
             return no(held.problem.code, held_sentence(end, held));
         }
@@ -34,13 +35,13 @@ pub(super) fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
             return no(code, detail);
         }
     }
-    if tunnel.tuning.is_empty() {
-        return no(Code::NotRequested, String::new());
+    if object.pods.tuning.is_empty() {
+        return None;
     }
     let mut asked_any = false;
     for (pod, status) in End::ALL.into_iter().flat_map(|end| answers(seen, end)) {
         asked_any = true;
-        for (name, wanted) in &tunnel.tuning {
+        for (name, wanted) in &object.pods.tuning {
             // A gateway reports only some sysctls. The kubelet guarantees the values of the others:
             // the pod would not run without them.
             let Some(value) = status.sysctls.get(name) else {
@@ -52,15 +53,12 @@ pub(super) fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
             }
         }
     }
-    if asked_any {
-        Verdict {
-            detail: avoided_sentence(tunnel),
-            ..Verdict::yes(condition::TUNING_APPLIED, Code::SysctlsApplied)
-        }
+    Some(if asked_any {
+        Verdict::yes(condition::TUNING_APPLIED, Code::SysctlsApplied).with(avoided_sentence(object))
     } else {
         let detail = "no gateway answers yet";
         Verdict::unknown(condition::TUNING_APPLIED, Code::GatewaysNotReady, detail)
-    }
+    })
 }
 
 /// The refusal, and the state of the end meanwhile.
@@ -77,8 +75,8 @@ fn held_sentence(end: End, held: &Held) -> String {
 }
 
 /// The nodes that refused a sysctl that other nodes accepted; empty if there are none.
-fn avoided_sentence(tunnel: &ValidatedTunnel) -> String {
-    let ends = tunnel.rollouts.iter();
+fn avoided_sentence(object: &ValidatedObject) -> String {
+    let ends = object.pods.rollouts.iter();
     let ends = ends.filter(|(_, rollout)| !rollout.avoided.is_empty());
     let sentences: Vec<_> = ends
         .map(|(end, rollout)| {

@@ -205,7 +205,7 @@ fn each_container_has_the_image_of_its_program() {
         let place = "/spec/template/spec/containers/0/image";
         let own = object.pointer(place).unwrap();
         let mut others = 0;
-        for image in IMAGES.map(|image| json!(format!("example.com/{image}:1"))) {
+        for image in IMAGES.map(|(_, image)| json!(format!("example.com/{image}:1"))) {
             if image == *own {
                 continue;
             }

@@ -65,7 +65,8 @@ fn with_escaped_keys(expression: &str) -> String {
     let mut text = expression.to_owned();
     for key in [
         "app.kubernetes.io/managed-by",
-        "app.kubernetes.io/instance",
+        "muxtunnel.dev/kind",
+        "muxtunnel.dev/name",
         "app.kubernetes.io/name",
         "app.kubernetes.io/component",
         APPLIED_HASH,

@@ -14,22 +14,24 @@ fn with_key(object: &Value, field: &str, key: &str, value: &str) -> Value {
 }
 
 #[test]
-fn pods_have_no_label_or_annotation_that_the_installation_does_not_permit() {
+fn pods_have_no_label_or_annotation_that_no_class_may_permit() {
     let policies = policies("all-values");
     let refused = [
         ("labels", "app"),
-        ("labels", "note"),
         ("labels", "app.kubernetes.io/part-of"),
         ("labels", "example.com/other"),
         ("labels", "sidecar.istio.io/inject"),
-        ("annotations", "team"),
+        ("annotations", "monitoring.example.com/a"),
         ("annotations", "prometheus.io/scrape"),
         ("annotations", "sidecar.istio.io/proxyImage"),
         ("annotations", "k8s.v1.cni.cncf.io/networks"),
     ];
+    // Of the template and the permissions of the class, and of the permissions of other classes.
     let permitted = [
         ("labels", "team"),
         ("labels", "example.com/team"),
+        ("annotations", "example.com/note"),
+        ("annotations", "monitoring.example/any"),
         ("annotations", "note"),
         ("annotations", "muxtunnel.dev/note"),
     ];
@@ -38,7 +40,7 @@ fn pods_have_no_label_or_annotation_that_the_installation_does_not_permit() {
             let changed = with_key(&object, field, key, "a");
             for asked in [created(&changed), updated(&object, &changed)] {
                 let refused = refusals(&policies, &asked);
-                let sentence = format!("those of podMetadata.{field}");
+                let sentence = format!("may only have the operator's {field}, and those of");
                 let is_meant = |why: &String| why.contains(&sentence);
                 assert!(refused.iter().any(is_meant), "{field}: {key}: {refused:?}");
             }
@@ -57,10 +59,9 @@ fn pods_have_no_label_or_annotation_that_the_installation_does_not_permit() {
     }
 }
 
-/// With the default values no label of a user is permitted, and annotations are permitted by
-/// pattern.
+/// With the default values, keys of some controllers are permitted.
 #[test]
-fn by_default_pods_have_no_label_of_a_user() {
+fn by_default_pods_have_no_key_of_a_user() {
     let policies = policies("default");
     let object = one("Deployment", "entry");
     let is_taken = |field: &str, key: &str| {
@@ -71,15 +72,15 @@ fn by_default_pods_have_no_label_of_a_user() {
         };
         refusals(&policies, &asked).is_empty()
     };
-    for key in ["app", "team", "prometheus.io/scrape"] {
-        assert!(!is_taken("labels", key), "{key}");
-    }
     for (key, taken) in [
-        ("note", true),
+        ("app", false),
+        ("note", false),
         ("prometheus.io/scrape", true),
         ("not-prometheus.io/scrape", false),
         ("sidecar.istio.io/proxyImage", false),
     ] {
-        assert_eq!(is_taken("annotations", key), taken, "{key}");
+        for field in ["labels", "annotations"] {
+            assert_eq!(is_taken(field, key), taken, "{field}: {key}");
+        }
     }
 }

@@ -2,10 +2,11 @@
 
 use super::*;
 
-const LABELS: [&str; 4] = [
+const LABELS: [&str; 5] = [
     "app.kubernetes.io~1name",
     "app.kubernetes.io~1managed-by",
-    "app.kubernetes.io~1instance",
+    "muxtunnel.dev~1kind",
+    "muxtunnel.dev~1name",
     "app.kubernetes.io~1component",
 ];
 

@@ -40,12 +40,34 @@ fn the_operator_creates_key_pairs_and_tokens() {
         key("office-entry-key-1"),
         key("office-exit-key-1000000"),
         key("a-exit-key-2"),
+        key("office-rendezvous-key-1"),
         pair("office-pair-x7k2p"),
         pair("office-pair-1-x7k2p"),
         token(),
     ] {
         let refused = refusals(&policies, &created(&secret));
         assert_eq!(refused, BTreeSet::new(), "{secret}");
+    }
+}
+
+/// So the operator checks whether an own Secret of an object exists.
+#[test]
+fn a_dry_run_may_have_any_name_but_no_other_type_or_owner() {
+    let policies = policies("all-values");
+    let is_refused = |secret: &Value| {
+        let asked = Asked {
+            is_dry_run: true,
+            ..created(secret)
+        };
+        !refusals(&policies, &asked).is_empty()
+    };
+    assert!(!is_refused(&key("sealed.example")));
+    for other in [
+        with(&key("sealed"), "/type", json!("Opaque")),
+        with(&key("sealed"), OWNERS, owner("Deployment", "apps/v1")),
+        with(&key("sealed"), "/metadata/labels", Value::Null),
+    ] {
+        assert!(is_refused(&other), "{other}");
     }
 }
 
@@ -62,7 +84,6 @@ fn the_operator_creates_no_other_secret() {
         "office-entry-key-1a",
         "office-entry-key-12345678",
         "office-key-1",
-        "office-rendezvous-key-1",
         "-entry-key-1",
         "office-entry-key-1.example",
         "x.office-entry-key-1",

@@ -1,7 +1,7 @@
 //! The foremost cause in `Ready`: each cause that the operator observes has its own reason, plain
 //! words, and the next step.
 
-use muxtunnel_gateway_config::status::{Dials, File, FileUse};
+use muxtunnel_gateway_config::status::Certificate;
 use muxtunnel_operator::tunnel_controller::pods::pod_problem;
 
 use super::*;
@@ -16,19 +16,20 @@ struct Row {
     words: &'static [&'static str],
 }
 
-const PROVIDED: &str = "
-forwards: [{name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}]
-carrier:
-  security: {mode: MutualTls, entry: {secretName: keys, peers: [a]}, exit: {secretName: other, peers: [a]}}
+pub(super) const PROVIDED: &str = "
+forwards: [{name: web, port: 80, targets: [{host: web, port: 80}]}]
+security:
+  mode: Certificates
+  certificates: {entry: {secretRef: {name: keys}}, exit: {secretRef: {name: other}}, entryNames: [a], exitNames: [a]}
 ";
 
 const BALANCED: &str = "
-forwards: [{name: web, listen: {port: 80, from: {all: true}}, target: {address: {host: web, port: 80}}}]
-entry: {service: {type: LoadBalancer}}
+forwards: [{name: web, port: 80, from: {type: Any}, targets: [{host: web, port: 80}]}]
+services: [{name: office-entry, type: LoadBalancer}]
 ";
 
-fn deployment(case: &mut Case, end: End) -> &mut Deployment {
-    let name = end.child_name(&case.tunnel);
+pub(super) fn deployment(case: &mut Case, end: End) -> &mut Deployment {
+    let name = case.tunnel.child(end);
     let own = |deployment: &&mut Deployment| deployment.name_any() == name;
     case.applied.deployments.iter_mut().find(own).unwrap()
 }
@@ -96,7 +97,7 @@ const CAUSES: &[Row] = &[
         },
         reason: "CertificateExpired",
         words: &[
-            "pod office-exit-0: its certificate expired at 2030-01-01T00:00:00Z",
+            "pod office-tunnel-exit-0: its certificate expired at 2030-01-01T00:00:00Z",
             "Renew the certificate",
         ],
     },
@@ -150,17 +151,14 @@ const CAUSES: &[Row] = &[
             deployment(case, End::Exit).spec.as_mut().unwrap().paused = Some(true);
         },
         reason: "DeploymentPaused",
-        words: &["exit: 0 of 1 gateways ready: Deployment office-exit is paused"],
+        words: &["exit: 0 of 1 gateways ready: Deployment office-tunnel-exit is paused"],
     },
     Row {
         name: "no carrier comes up",
         spec: SMALLEST,
         happens: unlinked,
         reason: "CarrierConnecting",
-        words: &[
-            "entry: 0 of 1 gateways ready: pod office-entry-0 has no carrier",
-            "Check the exit pods",
-        ],
+        words: &["pod office-entry-0 has no carrier", "Check the exit pods"],
     },
     Row {
         name: "the load balancer has no address yet",
@@ -318,8 +316,8 @@ const CAUSES: &[Row] = &[
     Row {
         name: "a kubelet refuses a sysctl",
         spec: "
-forwards: [{name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}]
-tuning: {profile: Wan}
+forwards: [{name: web, port: 80, targets: [{host: web, port: 80}]}]
+tuning: {profile: WAN}
 ",
         happens: |case| {
             let message = "forbidden sysctl: net.a";
@@ -337,8 +335,8 @@ tuning: {profile: Wan}
     Row {
         name: "a kernel refuses a sysctl",
         spec: "
-forwards: [{name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}]
-tuning: {profile: Wan}
+forwards: [{name: web, port: 80, targets: [{host: web, port: 80}]}]
+tuning: {profile: WAN}
 ",
         happens: |case| {
             down(case, End::Entry);
@@ -387,14 +385,11 @@ tuning: {profile: Wan}
             unlinked(case);
             down(case, End::Exit);
             let state = json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}});
-            let pod = json!({"metadata": {"name": "office-exit-0"}, "status": container("gateway", state, Value::Null)});
+            let pod = json!({"metadata": {"name": "office-tunnel-exit-0"}, "status": container("gateway", state, Value::Null)});
             case.pod(End::Exit).problem = pod_problem(&serde_json::from_value(pod).unwrap());
         },
         reason: "ImageNotPulled",
-        words: &[
-            "exit: 0 of 1 gateways ready: pod office-exit-0",
-            "; entry: 0 of 1 gateways ready: pod office-entry-0 has no carrier",
-        ],
+        words: &["exit: 0 of 1 gateways ready: pod office-tunnel-exit-0"],
     },
     Row {
         name: "the API server refuses an object",
@@ -458,174 +453,15 @@ fn a_cause_that_has_passed_is_not_reported() {
 #[test]
 fn an_address_that_only_the_cluster_reaches_is_not_shown_for_a_load_balancer() {
     let mut case = case(BALANCED);
-    let address = |case: &Case| {
-        let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
-        facts.entry.unwrap().address
-    };
-    assert_eq!(address(&case), None);
+    let host = |case: &Case| case.facts()["services"][0]["host"].clone();
+    assert_eq!(host(&case), Value::Null);
     let own = |service: &&mut Service| service.name_any() == "office-entry";
     let service = case.applied.services.iter_mut().find(own).unwrap();
     service.status =
         serde_json::from_value(json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}))
             .unwrap();
-    assert_eq!(address(&case).as_deref(), Some("192.0.2.1"));
+    assert_eq!(host(&case), "192.0.2.1");
     case.expect("Ready", Some(true), Code::Reconciled, "");
-}
-
-/// A file whose newest content the gateway of `end` rejects.
-fn rejected(case: &mut Case, end: End, purpose: FileUse) {
-    case.status(end).files = Some(vec![
-        File {
-            path: "/etc/muxgate/config.yaml".to_owned(),
-            purpose: FileUse::Configuration,
-            error: None,
-        },
-        File {
-            path: "/tls/tls.key".to_owned(),
-            purpose,
-            error: Some("MT0231: /tls/tls.key: the key does not fit the certificate".to_owned()),
-        },
-    ]);
-}
-
-#[test]
-fn a_file_that_a_gateway_rejects_is_a_cause_although_all_gateways_are_ready() {
-    let detail =
-        "the gateway keeps the last usable content of a file: MT0231: /tls/tls.key: the key";
-    for end in [End::Entry, End::Exit] {
-        let mut case = case(PROVIDED);
-        case.expect(
-            "CredentialsValid",
-            Some(true),
-            Code::CertificatesProvided,
-            "",
-        );
-        rejected(&mut case, end, FileUse::Credentials);
-        case.expect("Ready", Some(false), Code::FileRejected, detail);
-        case.expect("CredentialsValid", Some(false), Code::FileRejected, detail);
-        // Running gateways still take connections.
-        case.expect("Available", Some(true), Code::Reconciled, "");
-    }
-    for purpose in [
-        FileUse::Users,
-        FileUse::Ssh,
-        FileUse::Rendezvous,
-        FileUse::Other,
-    ] {
-        let mut case = case(PROVIDED);
-        rejected(&mut case, End::Entry, purpose);
-        case.expect("Ready", Some(false), Code::FileRejected, detail);
-        case.expect(
-            "CredentialsValid",
-            Some(true),
-            Code::CertificatesProvided,
-            "",
-        );
-    }
-}
-
-#[test]
-fn the_files_of_an_older_gateway_are_unknown() {
-    let mut case = case(PROVIDED);
-    case.status(End::Exit).files = None;
-    let detail =
-        "pod office-exit-0 has version 0.1.0, which does not report whether its files are in force";
-    case.expect("CredentialsValid", None, Code::CertificatePending, detail);
-    case.expect("Ready", Some(false), Code::CertificatePending, detail);
-    case.expect("Available", Some(true), Code::Reconciled, "");
-}
-
-fn dialled(case: &mut Case, end: End, name: &str, (connected, failed): (u64, u64)) {
-    let mut forward = forward(name);
-    forward.dials = Some(Dials { connected, failed });
-    case.status(end).forwards.push(forward);
-}
-
-#[test]
-fn a_forward_that_loses_every_connection_is_not_available() {
-    let detail = "forward web: no connection of the last 2 minutes reached the target web:80. Check that the target \
-                  listens on this port, and check the targetPort";
-    for (dials, holds) in [
-        ((0, 5), false),
-        // Too few dials, a target that some connections reach, and no connections.
-        ((0, 4), true),
-        ((1, 1000), true),
-        ((0, 0), true),
-    ] {
-        let mut case = case(PROVIDED);
-        dialled(&mut case, End::Entry, "web", dials);
-        let (code, detail) = match holds {
-            true => (Code::Reconciled, "kube-proxy"),
-            false => (Code::OpenFailed, detail),
-        };
-        case.expect("Available", Some(holds), code, detail);
-        // The gateways match the spec.
-        case.expect("Ready", Some(true), Code::Reconciled, "kube-proxy");
-    }
-}
-
-#[test]
-fn what_one_gateway_or_the_clients_of_a_proxy_lose_does_not_count() {
-    // One of two gateways reaches the target.
-    let mut two = case(SMALLEST);
-    dialled(&mut two, End::Entry, "web", (0, 50));
-    let mut other = two.another(End::Entry);
-    let mut forward = forward("web");
-    forward.dials = Some(Dials {
-        connected: 3,
-        failed: 0,
-    });
-    other
-        .answer
-        .as_mut()
-        .unwrap()
-        .as_mut()
-        .unwrap()
-        .forwards
-        .push(forward);
-    two.seen.pods.push(other);
-    two.expect("Available", Some(true), Code::Reconciled, "");
-    // The gateway reports no dials of targets that clients name.
-    let mut proxy = case(SMALLEST);
-    proxy
-        .status(End::Entry)
-        .forwards
-        .push(super::causes::forward("proxy"));
-    proxy.expect("Available", Some(true), Code::Reconciled, "");
-    // One of two forwards reaches its target.
-    let mut half = case(
-        "
-forwards:
-- {name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}
-- {name: db, listen: {port: 81}, target: {address: {host: db, port: 80}}}
-",
-    );
-    dialled(&mut half, End::Entry, "web", (0, 50));
-    let detail = "forward web: no connection";
-    half.expect("Available", Some(true), Code::Reconciled, detail);
-    dialled(&mut half, End::Entry, "db", (0, 50));
-    half.expect(
-        "Available",
-        Some(false),
-        Code::OpenFailed,
-        "forward db: no connection",
-    );
-}
-
-#[test]
-fn a_forward_counts_once_with_the_first_of_its_problems() {
-    let mut case = case(
-        "
-forwards:
-- {name: web, listen: {port: 80}, target: {address: {host: web, port: 80}}}
-- {name: db, listen: {port: 81}, target: {address: {host: db, port: 80}}}
-",
-    );
-    let sentence = "forward web: no pod behind Service web is ready";
-    case.tunnel.unready = vec![sentence.to_owned()];
-    dialled(&mut case, End::Entry, "web", (0, 50));
-    case.expect("Available", Some(true), Code::Reconciled, sentence);
-    assert!(!case.verdict("Available").detail.contains("no connection"));
 }
 
 #[test]
@@ -634,26 +470,7 @@ fn a_carrier_that_cannot_connect_has_its_reason() {
     unlinked(&mut case);
     case.status(End::Entry).carrier_error = Some("192.0.2.1:64000: connection refused".to_owned());
     let detail = "pod office-entry-0 has no carrier: 192.0.2.1:64000: connection refused";
-    for type_ in ["Ready", "CarrierConnected"] {
+    for type_ in ["Ready", "Connected"] {
         case.expect(type_, Some(false), Code::CarrierConnecting, detail);
     }
-}
-
-#[test]
-fn a_roll_out_that_restarts_gateways_is_not_a_rejected_configuration() {
-    let mut case = case(SMALLEST);
-    deployment(&mut case, End::Entry)
-        .status
-        .as_mut()
-        .unwrap()
-        .updated_replicas = Some(0);
-    let status = case.status(End::Entry);
-    status.config_hash = "older".to_owned();
-    status.config_error = Some("MT0102: restart the gateway to change workers".to_owned());
-    case.expect(
-        "Ready",
-        Some(false),
-        Code::GatewaysNotReady,
-        "entry: 1 of 1 gateways ready",
-    );
 }

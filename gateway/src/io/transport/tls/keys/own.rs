@@ -5,7 +5,7 @@
 //! accepts only by a refusal, so it remembers refusals.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use muxtunnel_gateway_config::{GatewayKey, KEY_BYTES};
@@ -14,9 +14,6 @@ use rustls::DistinguishedName;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// Maximum number of keys that an entry names as accepted in its first message, which has 48 bytes
-/// for each. An entry that accepts more keys names none.
-pub(super) const HINTS_MAX: usize = 32;
 /// Maximum number of hosts for which an entry remembers a refused key.
 const HOSTS_MAX: usize = 64;
 /// A distinguished name with the attribute x500UniqueIdentifier (RFC 4519, section 2.44), up to the
@@ -38,15 +35,40 @@ pub(super) fn hint(key: &[u8; KEY_BYTES]) -> DistinguishedName {
 }
 
 /// The keys of an accepting side with their hints, the newest last.
-#[derive(Debug)]
-pub(super) struct ByHint(Vec<(Arc<CertifiedKey>, DistinguishedName)>);
+#[derive(Debug, Clone)]
+pub(super) struct ByHint {
+    own: Arc<[(Own, DistinguishedName)]>,
+    chosen: Chosen,
+}
+
+/// The key that an accepting side presents on one connection. Empty before the peer's first message.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Chosen(Arc<OnceLock<GatewayKey>>);
+
+impl Chosen {
+    /// The key.
+    pub(crate) fn key(&self) -> Option<GatewayKey> {
+        self.0.get().copied()
+    }
+}
 
 impl ByHint {
     pub(super) fn new(own: &[Own]) -> Self {
-        let hinted = own
-            .iter()
-            .map(|own| (Arc::clone(&own.certified), hint(own.key.bytes())));
-        Self(hinted.collect())
+        let hinted = own.iter().map(|own| (own.clone(), hint(own.key.bytes())));
+        Self {
+            own: hinted.collect(),
+            chosen: Chosen::default(),
+        }
+    }
+
+    /// These keys for one connection, and the key that it will present.
+    pub(super) fn of_connection(&self) -> (Self, Chosen) {
+        let chosen = Chosen::default();
+        let keys = Self {
+            own: Arc::clone(&self.own),
+            chosen: chosen.clone(),
+        };
+        (keys, chosen)
     }
 }
 
@@ -58,9 +80,10 @@ impl ResolvesServerCert for ByHint {
             let mut accepted = accepted.iter();
             accepted.any(|accepted| accepted.as_ref() == hint.as_ref())
         };
-        let newest = self.0.iter().rev().find(|(_, hint)| is_accepted(hint));
-        let chosen = newest.or_else(|| self.0.first());
-        chosen.map(|(key, _)| Arc::clone(key))
+        let newest = self.own.iter().rev().find(|(_, hint)| is_accepted(hint));
+        let (own, _) = newest.or_else(|| self.own.first())?;
+        let _ = self.chosen.0.set(own.key);
+        Some(Arc::clone(&own.certified))
     }
 
     fn only_raw_public_keys(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muxtunnel_gateway_config::{KEY_BYTES, KeyRole, Peer, key_text};
+use muxtunnel_gateway_config::{GatewayKey, KEY_BYTES, Peer, PeerList, key_text};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
@@ -15,7 +15,7 @@ use rustls::{
     PeerIncompatible, SignatureScheme,
 };
 
-use super::own::{HINTS_MAX, hint};
+use super::own::hint;
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::transport::{Proof, Standing};
 
@@ -30,12 +30,11 @@ pub(super) fn key_in(spki: &[u8]) -> Option<&[u8; KEY_BYTES]> {
 /// The accepted keys of peers.
 #[derive(Debug)]
 pub(super) struct Pins {
-    /// The role of the peers.
-    role: KeyRole,
+    kind: PeerList,
     peers: Vec<Peer>,
     /// The index of the peer and of the key.
     by_key: BTreeMap<[u8; KEY_BYTES], (usize, usize)>,
-    /// At an entry, the names of the accepted keys in its first message.
+    /// At a dialling side, the names of the accepted keys in its first message.
     hints: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -45,26 +44,28 @@ pub(super) struct Pins {
 pub(super) enum Refused {
     /// The peer presents no Ed25519 key, or more than one key.
     NoKey,
-    /// The list does not have the key.
-    Unknown(String),
+    /// The list, which the text names, does not have the key.
+    Unknown(String, String),
     /// The list has the key, but no longer permits the peer.
     Ended { identity: String, reason: String },
 }
 
 impl From<Refused> for KeyRefusal {
     fn from(refused: Refused) -> Self {
-        Self::Here(match refused {
-            Refused::NoKey => "the peer does not present exactly one Ed25519 key".to_owned(),
-            Refused::Unknown(key) => format!(
-                "the peer's key {key} is not in security.peers: if the peer may connect, compare the key with `muxgate keygen --show` at the peer, and add the key"
-            ),
-            Refused::Ended { identity, reason } => format!("the peer {identity} {reason}"),
-        })
+        match refused {
+            Refused::NoKey => {
+                Self::Here("the peer does not present exactly one Ed25519 key".to_owned())
+            }
+            Refused::Unknown(keys, list) => Self::of_unknown(&keys, &list),
+            Refused::Ended { identity, reason } => {
+                Self::Here(format!("the peer {identity} {reason}"))
+            }
+        }
     }
 }
 
 impl Pins {
-    pub(super) fn new(role: KeyRole, peers: Vec<Peer>, provider: &CryptoProvider) -> Self {
+    pub(super) fn new(kind: PeerList, peers: Vec<Peer>, provider: &CryptoProvider) -> Self {
         let mut by_key = BTreeMap::new();
         for (index, peer) in peers.iter().enumerate() {
             for (at, key) in peer.public_keys.iter().enumerate() {
@@ -72,12 +73,12 @@ impl Pins {
             }
         }
         let hinted = by_key.keys().map(hint);
-        let hints = match role {
-            KeyRole::Exit if by_key.len() <= HINTS_MAX => hinted.collect(),
-            _ => Vec::new(),
+        let hints = match kind.is_dialled() {
+            true => hinted.collect(),
+            false => Vec::new(),
         };
         Self {
-            role,
+            kind,
             peers,
             by_key,
             hints,
@@ -85,9 +86,27 @@ impl Pins {
         }
     }
 
-    /// The role of the peers.
-    pub(super) const fn role(&self) -> KeyRole {
-        self.role
+    pub(super) const fn kind(&self) -> PeerList {
+        self.kind
+    }
+
+    /// The list of the peers in the configuration.
+    fn list(&self) -> String {
+        let first = self.peers.first().and_then(|peer| peer.name.as_deref());
+        let name = first.unwrap_or_default();
+        match self.kind {
+            PeerList::Exits => format!("publicKeys of the exit {name} in connect"),
+            PeerList::Places => format!("publicKeys of the rendezvous {name}"),
+            PeerList::Entries => "security.peers".to_owned(),
+            PeerList::Members => "members".to_owned(),
+        }
+    }
+
+    /// The peer with the key `bytes`, and the key.
+    pub(super) fn listed(&self, bytes: &[u8; KEY_BYTES]) -> Option<(&Peer, GatewayKey)> {
+        let &(index, at) = self.by_key.get(bytes)?;
+        let peer = &self.peers[index];
+        Some((peer, peer.public_keys[at]))
     }
 
     pub(super) fn peers(&self) -> &[Peer] {
@@ -108,7 +127,9 @@ impl Pins {
         let key = key_in(spki).filter(|_| rest.is_empty());
         let key = key.ok_or(Refused::NoKey)?;
         let Some(&(index, at)) = self.by_key.get(key) else {
-            return Err(Refused::Unknown(key_text(self.role, key)));
+            let texts = self.kind.roles().iter().map(|role| key_text(*role, key));
+            let texts = texts.collect::<Vec<_>>().join(" or ");
+            return Err(Refused::Unknown(texts, self.list()));
         };
         let peer = &self.peers[index];
         let identity = peer.identity(&peer.public_keys[at]);
@@ -139,20 +160,24 @@ impl Pins {
         match peer.map(|peer| peer.refused_at(now.as_secs())) {
             Some(Some(reason)) => Standing::Revoked(format!("the peer {identity} {reason}")),
             Some(None) => Standing::Unverified(format!(
-                "the peer {identity} no longer has the key of this carrier in security.peers"
+                "the peer {identity} no longer has the key of this carrier in {}",
+                self.list()
             )),
             None => Standing::Revoked(format!(
-                "the peer {identity} is no longer in security.peers"
+                "the peer {identity} is no longer in {}",
+                self.list()
             )),
         }
     }
 
-    /// The peers of `listed` with only those keys that are accepted now, each once.
+    /// The peers of `listed` with only those keys that are accepted now. Several exits may have one key,
+    /// and a key of an entry counts once.
     pub(super) fn in_common(&self, listed: Vec<Peer>) -> Vec<Peer> {
-        let mut seen = BTreeSet::new();
+        let (mut seen, are_dialled) = (BTreeSet::new(), self.kind.is_dialled());
         let common = listed.into_iter().map(|mut peer| {
-            peer.public_keys
-                .retain(|key| self.by_key.contains_key(key.bytes()) && seen.insert(*key.bytes()));
+            peer.public_keys.retain(|key| {
+                self.by_key.contains_key(key.bytes()) && (are_dialled || seen.insert(*key.bytes()))
+            });
             peer
         });
         common.filter(|peer| !peer.public_keys.is_empty()).collect()

@@ -1,3 +1,4 @@
+mod exits;
 mod rotation;
 
 use std::path::{Path, PathBuf};
@@ -37,14 +38,14 @@ impl Pair {
             private_key_files: vec![self.file.clone()],
             peers,
             peers_file: None,
+            places: Vec::new(),
         }
     }
 
     fn entry(&self, exits: &[&Self]) -> KeyTls {
-        let peers = exits
-            .iter()
-            .map(|exit| Peer::with_key(exit.key(KeyRole::Exit)));
-        KeyTls::load(&self.config(peers.collect()), Role::Entry).unwrap()
+        let keys = exits.iter().map(|exit| exit.key(KeyRole::Exit));
+        let config = self.config(vec![exit_with(keys.collect())]);
+        KeyTls::load(&config, Role::Entry).unwrap()
     }
 
     fn exit(&self, entries: &[&Self]) -> KeyTls {
@@ -53,6 +54,20 @@ impl Pair {
             .map(|entry| Peer::with_key(entry.key(KeyRole::Entry)));
         KeyTls::load(&self.config(peers.collect()), Role::Exit).unwrap()
     }
+}
+
+/// The exit of an entry.
+fn exit_with(public_keys: Vec<GatewayKey>) -> Peer {
+    Peer {
+        name: Some("exit".to_owned()),
+        public_keys,
+        ..Peer::default()
+    }
+}
+
+/// The key that a peer has proved.
+fn proved(made: &dyn Transport) -> &[u8] {
+    &made.proof().unwrap().chain[0][12..]
 }
 
 /// Two pairs and a stranger's.
@@ -71,7 +86,11 @@ async fn met(
     let (near, far) = (Tcp::boxed(near), Tcp::boxed(far));
     let near = async {
         let made = entry
-            .secure(near, Side::Dials, "exit.example.com", Inside::Carrier)
+            .secure(
+                near,
+                Part::Dials(To::exit("exit.example.com")),
+                Inside::Carrier,
+            )
             .await?;
         // The client of a real session also writes at once.
         duplex::write_all(&*made, b"hello").await?;
@@ -80,7 +99,7 @@ async fn met(
         Ok(made)
     };
     let far = async {
-        let made = exit.secure(far, Side::Accepts, "", Inside::Carrier).await?;
+        let made = exit.secure(far, Part::Accepts, Inside::Carrier).await?;
         let mut read = [0; 5];
         duplex::read_exact(&*made, &mut read).await?;
         duplex::write_all(&*made, &read).await?;
@@ -94,7 +113,8 @@ async fn each_end_knows_the_other_by_its_key() {
     let (_dir, entry, exit, stranger) = pairs();
     let (near, far) = met(&entry.entry(&[&stranger, &exit]), &exit.exit(&[&entry])).await;
     let (near, far) = (near.unwrap(), far.unwrap());
-    assert_eq!(near.identity(), Some(&*exit.key(KeyRole::Exit).to_string()));
+    assert_eq!(near.identity(), Some("exit"));
+    assert_eq!(proved(&*near), exit.bytes);
     assert_eq!(
         far.identity(),
         Some(&*entry.key(KeyRole::Entry).to_string())
@@ -164,7 +184,7 @@ impl KeyTls {
     }
 
     fn client(&self) -> ClientConfig {
-        ClientConfig::clone(&self.clients[0])
+        ClientConfig::clone(&self.exits["exit"].clients[0])
     }
 
     /// These credentials with the public keys of `self` and the private key of `other`. Public keys
@@ -178,7 +198,14 @@ impl KeyTls {
         };
         let secret = self.servers.reset_secret.clone();
         let peers = (self.pins.peers().to_vec(), self.inline);
-        Self::with((vec![own], Arc::default()), secret, peers, self.pins.role()).unwrap()
+        Self::with(
+            (vec![own], Arc::default()),
+            secret,
+            peers,
+            self.pins.kind(),
+            &[],
+        )
+        .unwrap()
     }
 }
 
@@ -260,7 +287,7 @@ fn a_client_without_a_key_or_with_a_certificate_is_refused() {
         .with_custom_certificate_verifier(Arc::clone(&good.pins) as Arc<_>)
         .with_no_client_auth();
     let (tls, _) = super::super::oracle::both();
-    for mut client in [anonymous, ClientConfig::clone(&tls.client)] {
+    for mut client in [anonymous, ClientConfig::clone(&tls.client().0)] {
         client.alpn_protocols = inside.alpn();
         assert!(shaken(&client, &server).is_err());
     }
@@ -274,6 +301,7 @@ fn a_list_with_a_wrong_peer_is_not_loaded() {
         std::fs::write(&file, text).unwrap();
         let config = PublicKeys {
             peers_file: Some(file.clone()),
+            places: Vec::new(),
             ..exit.config(vec![Peer::with_key(entry.key(KeyRole::Entry))])
         };
         KeyTls::load(&config, Role::Exit).map_err(|error| error.to_string())
@@ -307,7 +335,7 @@ fn a_list_with_a_wrong_peer_is_not_loaded() {
 fn only_an_ed25519_key_is_loaded() {
     let (dir, entry, exit, _stranger) = pairs();
     let other = dir.path().join("other");
-    let peers = vec![Peer::with_key(exit.key(KeyRole::Exit))];
+    let peers = vec![exit_with(vec![exit.key(KeyRole::Exit)])];
     let p256 = KeyPair::generate().unwrap().serialize_pem();
     let public = KeyPair::generate_for(&PKCS_ED25519)
         .unwrap()
@@ -337,7 +365,7 @@ fn a_proof_stands_while_the_list_has_its_key_for_its_peer() {
     let now = UnixTime::now();
     let unnamed = load(vec![Peer::with_key(key)]);
     let proof = unnamed
-        .proof(vec![CertificateDer::from(spki.clone())])
+        .proof(Part::Accepts, vec![CertificateDer::from(spki.clone())])
         .unwrap();
     assert_eq!(unnamed.standing(&proof, now), Standing::Good);
     for others in [vec![], vec![Peer::with_key(other)], vec![named(&[key])]] {
@@ -345,7 +373,9 @@ fn a_proof_stands_while_the_list_has_its_key_for_its_peer() {
         assert!(matches!(standing, Standing::Revoked(_)), "{standing:?}");
     }
     let both = load(vec![named(&[other, key])]);
-    let proof = both.proof(vec![CertificateDer::from(spki)]).unwrap();
+    let proof = both
+        .proof(Part::Accepts, vec![CertificateDer::from(spki)])
+        .unwrap();
     assert_eq!(
         (&*proof.identity, both.standing(&proof, now)),
         ("site", Standing::Good)
@@ -375,7 +405,7 @@ fn a_proof_stands_while_the_list_has_its_key_for_its_peer() {
         let ended = load(vec![ended]);
         let standing = ended.standing(&proof, now);
         assert!(matches!(standing, Standing::Revoked(_)), "{standing:?}");
-        assert!(ended.proof(proof.chain.clone()).is_err());
+        assert!(ended.proof(Part::Accepts, proof.chain.clone()).is_err());
     }
 }
 
@@ -453,6 +483,7 @@ fn a_removal_takes_effect_although_the_new_list_cannot_be_used() {
     let [one, two, three] = [&entry, &stranger, &third].map(|pair| pair.key(KeyRole::Entry));
     let config = |peers: &[GatewayKey]| PublicKeys {
         peers_file: Some(file.clone()),
+        places: Vec::new(),
         ..exit.config(peers.iter().copied().map(Peer::with_key).collect())
     };
     std::fs::write(&file, format!("{three}\n")).unwrap();

@@ -1,0 +1,262 @@
+//! The configuration of a gateway.
+
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+
+use muxtunnel_contract::secrets;
+use muxtunnel_gateway_config::{
+    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, Drain, ListenRule, Peer, Policy,
+    Ports, ProxyListener, PublicKeys, Rule, Security, SshListener, WebSocket,
+};
+
+use super::sizing::sizing;
+use super::{BuildError, End, network};
+use crate::tunnel_controller::object::Kind;
+use crate::tunnel_controller::validate::{
+    Address, JudgedPeer, Streams, UsersFile, ValidatedConnect, ValidatedGateway, ValidatedObject,
+    ValidatedProxy, ValidatedSecurity, ValidatedSsh, all_addresses,
+};
+
+/// Mount point of the files with users.
+pub(super) const USERS_FOLDER: &str = "/etc/muxgate-users";
+/// Mount point of certificates and keys.
+pub(super) const KEYS_FOLDER: &str = "/etc/muxgate-keys";
+/// In [`KEYS_FOLDER`]: the private key of an end whose other end belongs to the same object.
+pub(super) const PRIVATE_KEY_FILE: &str = "key";
+/// In [`KEYS_FOLDER`]: the public key of the other end that belongs to the same object.
+pub(super) const PEERS_FILE: &str = "peers";
+/// Mount point of the files for ssh.
+pub(super) const SSH_FOLDER: &str = "/etc/muxgate-ssh";
+
+/// The configuration of an end's gateways, checked by the gateway's own rules.
+pub(super) fn config(
+    object: &ValidatedObject,
+    end: End,
+    gateway: &ValidatedGateway,
+) -> Result<Config, BuildError> {
+    let (sizing, carrier) = (sizing(object, end, gateway), &object.carrier);
+    let port = gateway.carrier_port.as_ref();
+    let policy = policy(object, end);
+    let is_entry = end == End::Entry;
+    let streams = match is_entry {
+        true => object.streams.clone(),
+        false => Streams::default(),
+    };
+    let config = Config {
+        role: end.role(),
+        protocol: carrier.protocol,
+        packet_bytes: None,
+        transport: carrier.transport,
+        security: security(object, end, &gateway.security),
+        web_socket: carrier.web_socket.as_ref().map(|path| WebSocket {
+            path: path.clone(),
+            origins: Vec::new(),
+        }),
+        congestion_control: carrier.congestion_control,
+        liveness_seconds: carrier.liveness_seconds,
+        connect: connect(object, end),
+        proxy: None,
+        listen: port.map(|_| all_addresses(CARRIER_PORT)),
+        trusted_proxies: port.map_or(Vec::new(), |port| port.trusted_proxies.clone()),
+        rendezvous: match end {
+            End::Exit => object.meetings.clone(),
+            End::Entry | End::Rendezvous => Vec::new(),
+        },
+        members: object.members.clone(),
+        ssh: gateway.ssh.as_ref().map(ssh),
+        network: (object.network.as_ref()).map(|asked| network::config(asked, end)),
+        admin: Some(all_addresses(ADMIN_PORT)),
+        admin_hosts: Vec::new(),
+        forwards: streams.forwards,
+        reverse_forwards: streams.reverse_forwards,
+        proxies: streams.proxies.iter().map(proxy).collect(),
+        allow: policy.allow,
+        deny: policy.deny,
+        protected_cidrs: policy.protected,
+        nat64_prefixes: policy.nat64_prefixes,
+        allow_listen: match end {
+            End::Exit => allow_listen(object, &gateway.security),
+            End::Entry | End::Rendezvous => Vec::new(),
+        },
+        workers: sizing.workers,
+        pool: (is_entry && carrier.protocol.can().several_carriers).then_some(carrier.pool),
+        resume: carrier.resume,
+        splice: true,
+        timeouts: object.streams.timeouts,
+        limits: sizing.limits,
+        memory: sizing.memory,
+        drain: Drain {
+            deadline_seconds: gateway.drain_seconds,
+            ..Drain::default()
+        },
+    };
+    config.check().map_err(|source| BuildError::Config {
+        component: end.component(),
+        source,
+    })?;
+    Ok(config)
+}
+
+fn file(key: &str) -> PathBuf {
+    PathBuf::from(KEYS_FOLDER).join(key)
+}
+
+fn security(object: &ValidatedObject, end: End, security: &ValidatedSecurity) -> Security {
+    let served = object.peers.iter().filter_map(JudgedPeer::served);
+    let peers: Vec<_> = served.filter(|_| end == End::Exit).cloned().collect();
+    match security {
+        ValidatedSecurity::None => Security::None {},
+        ValidatedSecurity::Certificates { names, .. } => Security::Certificates(Certificates {
+            certificate: file(secrets::CERTIFICATE),
+            key: file(secrets::KEY),
+            ca: file(secrets::AUTHORITIES),
+            peers: match (object.kind(), end) {
+                (Kind::Tunnel, End::Exit) => vec![Peer {
+                    name: Some(secrets::ENTRY_NAME.to_owned()),
+                    certificate_names: names.clone(),
+                    ..Peer::default()
+                }],
+                _ => peers,
+            },
+        }),
+        ValidatedSecurity::Pair { .. } => Security::PublicKeys(PublicKeys {
+            private_key_files: vec![file(PRIVATE_KEY_FILE)],
+            peers: Vec::new(),
+            peers_file: Some(file(PEERS_FILE)),
+            places: Vec::new(),
+        }),
+        ValidatedSecurity::PublicKeys { secrets } => Security::PublicKeys(PublicKeys {
+            private_key_files: secrets.iter().map(|secret| file(secret)).collect(),
+            peers,
+            peers_file: None,
+            places: Vec::new(),
+        }),
+    }
+}
+
+/// The exits of an entry. If a session may have its carriers at several pods of an exit of the same
+/// object, the Service is the exit of the next order.
+fn connect(object: &ValidatedObject, end: End) -> Vec<Connect> {
+    let entry = object.gateway(End::Entry).filter(|_| end == End::Entry);
+    let exits = entry.iter().flat_map(|entry| {
+        let exits = object.connect.iter();
+        exits.flat_map(|exit| {
+            let own = one_exit(exit, &entry.security);
+            let fallback = exit.fallback.as_ref().map(|address| Connect {
+                name: secrets::EXIT_NAMES[1].to_owned(),
+                order: own.order.saturating_add(1),
+                address: Some(address.to_string()),
+                ..own.clone()
+            });
+            [own].into_iter().chain(fallback)
+        })
+    });
+    exits.collect()
+}
+
+fn one_exit(exit: &ValidatedConnect, security: &ValidatedSecurity) -> Connect {
+    let certificate_names = match security {
+        ValidatedSecurity::Certificates { names, .. } if !names.is_empty() => names.clone(),
+        _ => exit.certificate_names.clone(),
+    };
+    Connect {
+        name: exit.name.clone(),
+        // A greater order is out of bounds, too.
+        order: exit.order.try_into().unwrap_or(u8::MAX),
+        address: exit.address.as_ref().map(Address::to_string),
+        rendezvous: exit.rendezvous.clone(),
+        command: Vec::new(),
+        public_keys: exit.public_keys.clone(),
+        certificate_names,
+        web_socket: exit.web_socket.clone(),
+    }
+}
+
+fn ssh(asked: &ValidatedSsh) -> SshListener {
+    let file = |key: &&str| PathBuf::from(SSH_FOLDER).join(key);
+    SshListener {
+        listen: all_addresses(asked.port),
+        host_keys: asked.host_keys.iter().map(file).collect(),
+        authorized_keys: asked.authorized_keys.as_ref().map(file),
+        trusted_user_ca_keys: asked.trusted_user_ca_keys.as_ref().map(file),
+        algorithms: asked.algorithms,
+    }
+}
+
+fn proxy(proxy: &ValidatedProxy) -> ProxyListener {
+    let users = proxy.users.as_ref();
+    ProxyListener {
+        users_file: users.map(|users| format!("{USERS_FOLDER}/{}", users_path(users))),
+        ..proxy.listener.clone()
+    }
+}
+
+/// The path of a file with users in [`USERS_FOLDER`].
+pub(super) fn users_path(users: &UsersFile) -> String {
+    format!("{}/{}", users.secret, users.key)
+}
+
+/// The ports that entries may request the exit to listen on. Users of ssh may not use them. The first
+/// peer that requests a port gets it. A MuxPeer may use the ports that it names. The rules of a
+/// MuxTunnel's own exit name its entry. In mode None, the rules name no peer.
+fn allow_listen(object: &ValidatedObject, security: &ValidatedSecurity) -> Vec<ListenRule> {
+    let rule = |port: u16, peer: Option<&str>| ListenRule {
+        address: Ipv6Addr::UNSPECIFIED.into(),
+        ports: Ports::single(port),
+        peer: peer.map(str::to_owned),
+    };
+    let ports = || object.listen_ports(End::Exit);
+    let named = match (security, object.kind()) {
+        (ValidatedSecurity::None, _) => None,
+        (_, Kind::Tunnel) => Some(secrets::ENTRY_NAME),
+        (_, Kind::Exit | Kind::Rendezvous) => {
+            let rules = object.peers.iter().flat_map(|peer| {
+                let name = peer.served().and_then(|own| own.name.as_deref());
+                let asked = &peer.reverse_ports;
+                let asked = ports().filter(|port| name.is_some() && asked.contains(&port.name));
+                let rules = asked.map(|port| rule(port.port, name));
+                rules.collect::<Vec<_>>()
+            });
+            return rules.collect();
+        }
+    };
+    ports().map(|port| rule(port.port, named)).collect()
+}
+
+/// The rules of an end that dials or receives packets: an exit, or an entry with reverse forwards or
+/// a network.
+fn policy(object: &ValidatedObject, end: End) -> Policy {
+    let own = &object.streams.rules;
+    let denied = |reverse: bool| {
+        let denied = object.findings.denied.iter();
+        let denied = denied.filter(move |target| target.reverse == reverse);
+        denied.map(|target| target.rule.clone())
+    };
+    let is_entry_dialling = !object.streams.reverse_forwards.is_empty()
+        || denied(true).next().is_some()
+        || object.network.is_some();
+    match end {
+        End::Exit => {
+            let mut policy = own.clone();
+            let proxies = object.streams.proxies.iter();
+            let fallbacks = proxies.flat_map(|proxy| &proxy.listener.fallback_targets);
+            let forwards = object.streams.forwards.iter();
+            let targets = forwards.flat_map(|forward| &forward.targets);
+            for target in targets.chain(fallbacks) {
+                let rule = Rule::of_target(target);
+                if !policy.allow.contains(&rule) {
+                    policy.allow.push(rule);
+                }
+            }
+            policy.deny.extend(denied(false));
+            policy
+        }
+        End::Entry if is_entry_dialling => Policy {
+            protected: own.protected.clone(),
+            deny: denied(true).collect(),
+            nat64_prefixes: own.nat64_prefixes.clone(),
+            ..Policy::default()
+        },
+        End::Entry | End::Rendezvous => Policy::default(),
+    }
+}
