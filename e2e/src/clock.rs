@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use muxtunnel_testkit::clock;
 use serde_json::{Value, json};
@@ -24,6 +24,8 @@ const FOLDER: &str = "/clock";
 /// Time-out for a gateway to log a line with the moved time. The kubelet needs up to 90 s for a
 /// changed ConfigMap, or a second for a pod whose annotations change.
 const MOVED_WITHIN: Duration = Duration::from_secs(150);
+/// Time-out for the end of gateways that drain.
+const DRAINED_WITHIN: Duration = Duration::from_secs(120);
 
 /// The clock of the gateways of one Deployment.
 pub struct Clock<'a> {
@@ -124,7 +126,15 @@ impl<'a> Clock<'a> {
         let deployment = format!("deployment/{}", self.deployment);
         let status = ["rollout", "status", &deployment, "--timeout=240s"];
         self.ns.kubectl(&status).await?;
-        Ok(())
+        // The old gateways end their streams when they have drained.
+        let pods = self.ns.api::<Pod>();
+        let own = ListParams::default().labels(&self.selector);
+        wait::until("the old gateways are gone", DRAINED_WITHIN, async || {
+            let all = pods.list(&own).await?.items;
+            let mut ending = all.iter().map(|pod| &pod.metadata.deletion_timestamp);
+            Ok(ending.all(Option::is_none).then_some(()))
+        })
+        .await
     }
 }
 

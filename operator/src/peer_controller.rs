@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream;
 use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::controller::{Action, Config};
 use kube::{Api, Resource, ResourceExt};
@@ -83,17 +84,12 @@ pub async fn run(
         clock,
     });
     let objects = controller::api(&cluster.client, namespace.as_deref());
-    let triggers = watches::batched(watches::objects(objects, feed, &watched));
+    let store = cache.store();
+    let changed = watches::objects(objects, feed, &watched);
+    let triggers = stream::select_all([changed, leadership.requeues(&store)]);
+    let triggers = watches::batched(triggers);
     let config = Config::default().concurrency(CONCURRENCY);
-    controller::run(
-        context,
-        cache.store(),
-        triggers,
-        config,
-        leadership,
-        metrics,
-    )
-    .await;
+    controller::run(context, store, triggers, config, leadership, metrics).await;
 }
 
 impl Reconciler for Context {

@@ -21,6 +21,7 @@ use crate::grants::tests::known;
 use crate::leader::{Elector, Leadership, WriteGate};
 use crate::metrics::Metrics;
 use crate::observer::ObserverLayer;
+use crate::peer_controller;
 use crate::testing::kubelet::Healthy;
 use crate::testing::{FakeApi, Trouble};
 use crate::tunnel_controller::observe::Gateways;
@@ -34,6 +35,8 @@ pub(super) struct Process {
     election: Option<JoinHandle<()>>,
     planner: Option<Planner>,
     planning: Option<JoinHandle<()>>,
+    cluster: Cluster,
+    peers: Option<JoinHandle<()>>,
     pub(super) leadership: Leadership,
     pub(super) metrics: Metrics,
     pub(super) clock: Arc<WatchClock>,
@@ -94,7 +97,7 @@ impl Process {
             clock: Clock::system(),
         };
         let context = Context::new(Parts {
-            cluster,
+            cluster: cluster.clone(),
             targets,
             settings: Arc::new(settings()),
             events: Events::new(client, Clock::system()),
@@ -114,6 +117,8 @@ impl Process {
             election: None,
             planner: Some(planner),
             planning: None,
+            cluster,
+            peers: None,
             leadership,
             metrics,
             clock,
@@ -128,11 +133,25 @@ impl Process {
         self.planning = Some(tokio::spawn(planning));
     }
 
+    /// Starts the controller of peers.
+    fn serve_peers(&mut self) {
+        let classes = self.classes.lock().unwrap().classes.clone();
+        let serving = peer_controller::run(
+            (self.cluster.clone(), classes),
+            Clock::system(),
+            None,
+            self.leadership.clone(),
+            self.metrics.clone(),
+            self.clock.clone(),
+        );
+        self.peers = Some(tokio::spawn(serving));
+    }
+
     /// Ends the process without cleanup, like SIGKILL.
     fn kill(&self) {
         self.controller.abort();
-        if let Some(planning) = &self.planning {
-            planning.abort();
+        for task in [&self.planning, &self.peers].into_iter().flatten() {
+            task.abort();
         }
         if let Some(election) = &self.election {
             election.abort();
@@ -323,6 +342,30 @@ async fn a_follower_writes_nothing_and_takes_over_all_tunnels_when_the_leader_is
             .unwrap()
             .contains("muxtunnel_operator_leader 1")
     );
+}
+
+/// The follower knew the peer before it became the leader, and the peer does not change.
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_deletes_the_expired_peers_that_it_knew_before() {
+    let api = server();
+    let leader = Process::competing(&api, "first");
+    until("the leader's", || leader.leadership.is_held()).await;
+    let mut follower = Process::competing(&api, "second");
+    follower.serve_peers();
+    api.put(
+        "muxpeers/laptop",
+        json!({
+            "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxPeer", "metadata": {"uid": "uid-of-laptop"},
+            "spec": {
+                "exitRef": {"name": "gone"}, "publicKeys": ["mte1..."],
+                "expirationTime": "2020-01-01T00:00:00Z", "ttlSecondsAfterExpiration": 0,
+            },
+        }),
+    );
+    sleep(Duration::from_secs(5)).await;
+    assert!(api.get("muxpeers/laptop").is_some());
+    leader.kill();
+    until("the deletion", || api.get("muxpeers/laptop").is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
