@@ -88,16 +88,19 @@ mod tests {
     #[cfg(not(feature = "connect-command"))]
     #[test]
     fn a_build_without_commands_refuses_the_field_of_every_role() {
-        for rest in [
-            "role: Entry\n",
-            "role: Entry\nprotocol: QUIC\n",
-            "role: Exit\nlisten: 0.0.0.0:1\n",
+        let command = "connect[0].command: this build of muxgate starts no programs";
+        for (rest, sentence) in [
+            ("role: Entry\n", command),
+            ("role: Entry\nprotocol: QUIC\n", command),
+            (
+                "role: Exit\nlisten: 0.0.0.0:1\n",
+                "connect: only an entry dials carriers",
+            ),
         ] {
             let error = Config::from_yaml(&format!(
                 "security: {{mode: None}}\n{rest}connect: [{{name: far, command: [sh, -c, id]}}]\n"
             ));
             let error = error.unwrap_err().to_string();
-            let sentence = "connect[0].command: this build of muxgate starts no programs";
             assert!(error.contains(sentence), "{rest}: {error}");
         }
     }
