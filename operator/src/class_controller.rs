@@ -13,8 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::api::{Patch, PatchParams};
-use kube::core::DeserializeGuard;
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::{MuxClass, MuxClassStatus};
 use tokio::time::{sleep, timeout};
@@ -25,10 +23,9 @@ use crate::class::Class;
 use crate::classes::Classes;
 use crate::clock::{Clock, Now};
 use crate::failure;
-use crate::labels::MANAGER;
 use crate::leader::Leadership;
 use crate::metrics::classes::Figures;
-use crate::status_patch::status_patch;
+use crate::status_patch::write_status;
 use crate::tunnel_controller::update_status::CountClock;
 use crate::undecoded;
 use crate::upgrades::plan::{Plan, Policy, plan};
@@ -204,23 +201,8 @@ impl Planner {
     }
 
     async fn write(&self, class: &MuxClass, status: &MuxClassStatus) -> Result<(), kube::Error> {
-        // The answer contains the spec, which this version perhaps cannot decode.
-        let api: Api<DeserializeGuard<MuxClass>> = Api::all(self.client.clone());
-        let body = status_patch::<MuxClass>(status);
-        let params = PatchParams::apply(MANAGER).force();
-        match api
-            .patch_status(&class.name_any(), &params, &Patch::Apply(body))
-            .await
-        {
-            Ok(written) => {
-                if let Ok(written) = &written.0 {
-                    self.classes.cache().wrote(written);
-                }
-                Ok(())
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(error),
-        }
+        let api = Api::all(self.client.clone());
+        write_status(&api, &self.classes.cache(), &class.name_any(), status).await
     }
 }
 

@@ -1,14 +1,42 @@
-//! The body of the server-side apply that writes a status.
+//! Writes a status with server-side apply.
 
-use kube::Resource;
+use kube::api::{Patch, PatchParams};
+use kube::core::DeserializeGuard;
+use kube::{Api, Resource};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+
+use crate::caches::Cache;
+use crate::labels::MANAGER;
+use crate::watches::Watched;
+
+/// Writes the status of the object `name`, and keeps the answer in `cache`. The answer contains the
+/// spec, which this version perhaps cannot decode. If the object was deleted meanwhile, does nothing.
+pub(crate) async fn write_status<K: Watched>(
+    api: &Api<DeserializeGuard<K>>,
+    cache: &Cache<K>,
+    name: &str,
+    status: &(impl Serialize + Sync),
+) -> Result<(), kube::Error> {
+    let body = status_patch::<K>(status);
+    let params = PatchParams::apply(MANAGER).force();
+    match api.patch_status(name, &params, &Patch::Apply(body)).await {
+        Ok(written) => {
+            if let Ok(written) = &written.0 {
+                cache.wrote(written);
+            }
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
 
 /// The body that applies `status` to an object of the kind `K`.
 ///
 /// The body has no object without fields. If all fields of an applied object are removed, but not
 /// the object itself, the API server stores null in its place, and then refuses the null.
-pub(crate) fn status_patch<K: Resource<DynamicType = ()>>(status: &impl Serialize) -> Value {
+fn status_patch<K: Resource<DynamicType = ()>>(status: &impl Serialize) -> Value {
     json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),

@@ -2,8 +2,6 @@
 //! requires a client.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Patch, PatchParams};
-use kube::core::DeserializeGuard;
 use kube::{Api, ResourceExt};
 use muxtunnel_bench_api::result::{Extreme, Summary};
 use muxtunnel_bench_api::runner::State;
@@ -15,8 +13,7 @@ use muxtunnel_crds::{
 use super::names;
 use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
-use crate::labels::MANAGER;
-use crate::status_patch::status_patch;
+use crate::status_patch::write_status;
 
 /// The result of one reconciliation of a benchmark.
 #[derive(Debug, Clone, PartialEq)]
@@ -206,16 +203,8 @@ pub async fn update_status(
         return Ok(status);
     }
     let namespace = benchmark.namespace().unwrap_or_default();
-    // The answer contains the spec, which this version perhaps cannot decode.
-    let api: Api<DeserializeGuard<MuxBenchmark>> =
-        Api::namespaced(cluster.client.clone(), &namespace);
-    let patch = status_patch::<MuxBenchmark>(&status);
-    let params = PatchParams::apply(MANAGER).force();
-    let written = api
-        .patch_status(&benchmark.name_any(), &params, &Patch::Apply(&patch))
-        .await?;
-    if let Ok(written) = &written.0 {
-        cluster.caches.benchmarks.wrote(written);
-    }
+    let api = Api::namespaced(cluster.client.clone(), &namespace);
+    let cache = &cluster.caches.benchmarks;
+    write_status(&api, cache, &benchmark.name_any(), &status).await?;
     Ok(status)
 }

@@ -26,8 +26,6 @@ pub use unknown_keys::UnknownKeys;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::api::{Patch, PatchParams};
-use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition;
@@ -40,8 +38,7 @@ use super::publish::Outcome;
 use crate::caches::{Cached, Cluster};
 use crate::clock::Now;
 use crate::conditions::{Verdict, conditions};
-use crate::labels::MANAGER;
-use crate::status_patch::status_patch;
+use crate::status_patch::write_status;
 
 /// The order of conditions in the status.
 const ORDER: [&str; 11] = [
@@ -118,21 +115,8 @@ where
     K: Cached + Resource<Scope = NamespaceResourceScope>,
 {
     let namespace = object.namespace().unwrap_or_default();
-    // The answer contains the spec, which this version perhaps cannot decode.
-    let api: Api<DeserializeGuard<K>> = Api::namespaced(cluster.client.clone(), &namespace);
-    let body = status_patch::<K>(status);
-    let params = PatchParams::apply(MANAGER).force();
-    let name = object.name_any();
-    match api.patch_status(&name, &params, &Patch::Apply(body)).await {
-        Ok(written) => {
-            if let Ok(written) = &written.0 {
-                K::of(&cluster.caches).wrote(written);
-            }
-            Ok(())
-        }
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error),
-    }
+    let api = Api::namespaced(cluster.client.clone(), &namespace);
+    write_status(&api, K::of(&cluster.caches), &object.name_any(), status).await
 }
 
 /// The object `name` of `all`.
