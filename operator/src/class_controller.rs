@@ -202,7 +202,7 @@ impl Planner {
 
     async fn write(&self, class: &MuxClass, status: &MuxClassStatus) -> Result<(), kube::Error> {
         let api = Api::all(self.client.clone());
-        write_status(&api, &self.classes.cache(), &class.name_any(), status).await
+        write_status(&api, self.classes.cache(), &class.name_any(), status).await
     }
 }
 
