@@ -101,9 +101,7 @@ impl Host {
         let socket = self
             .namespace
             .enter(|| UdpSocket::bind((address, 0)).unwrap());
-        socket
-            .set_read_timeout(Some(Duration::from_secs(5)))
-            .unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     }
 }
@@ -164,14 +162,6 @@ impl Hosts {
         args.extend(flags);
         Gate::within(&host.namespace, host.admin, &args).until_ready()
     }
-
-    /// Waits until QUIC has measured the path. Senders of longer packets get ICMP errors from then
-    /// on.
-    fn path_is_known(&self) {
-        if self.protocol == "QUIC" {
-            thread::sleep(Duration::from_millis(3100));
-        }
-    }
 }
 
 fn drops(gate: &Gate, reason: &str) -> u64 {
@@ -182,31 +172,44 @@ fn drops(gate: &Gate, reason: &str) -> u64 {
 
 /// Sends a datagram to `to` and the same bytes back. Returns whether both datagrams arrived.
 fn exchange(from: &UdpSocket, to: &UdpSocket, bytes: &[u8]) -> bool {
-    from.send_to(bytes, to.local_addr().unwrap()).unwrap();
+    let (here, there) = (from.local_addr().unwrap(), to.local_addr().unwrap());
+    from.send_to(bytes, there).unwrap();
+    if !arrives(to, bytes, here) {
+        return false;
+    }
+    to.send_to(bytes, here).unwrap();
+    arrives(from, bytes, there)
+}
+
+/// Waits for a datagram with these bytes and this sender. Other datagrams are late ones, which
+/// [`exchange_at_last`] has sent again.
+fn arrives(at: &UdpSocket, bytes: &[u8], sender: SocketAddr) -> bool {
     let mut buffer = vec![0; 70_000];
-    let Ok((length, sender)) = to.recv_from(&mut buffer) else {
-        return false;
+    while let Ok((length, from)) = at.recv_from(&mut buffer) {
+        if (&buffer[..length], from) == (bytes, sender) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Works as [`exchange`], and sends the datagrams again until both arrive.
+fn exchange_at_last(from: &UdpSocket, to: &UdpSocket, bytes: &[u8]) {
+    let patience = |time| {
+        for socket in [from, to] {
+            socket.set_read_timeout(Some(time)).unwrap();
+        }
     };
-    assert_eq!(
-        (&buffer[..length], sender),
-        (bytes, from.local_addr().unwrap())
-    );
-    to.send_to(bytes, sender).unwrap();
-    let Ok((length, sender)) = from.recv_from(&mut buffer) else {
-        return false;
-    };
-    assert_eq!(
-        (&buffer[..length], sender),
-        (bytes, to.local_addr().unwrap())
-    );
-    true
+    patience(Duration::from_millis(300));
+    until("both datagrams arrive", || exchange(from, to, bytes));
+    patience(PATIENCE);
 }
 
 /// Both ends of a connection to `address` of `server`. The client's end is first.
 fn connected(client: &Namespace, server: &Namespace, address: &str) -> [TcpStream; 2] {
     let listener = server.enter(|| TcpListener::bind((address, 0)).unwrap());
     let to = listener.local_addr().unwrap();
-    let near = client.enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)));
+    let near = client.enter(|| TcpStream::connect_timeout(&to, PATIENCE));
     [near.unwrap(), listener.accept().unwrap().0]
 }
 
@@ -229,7 +232,7 @@ fn bulk(client: &Namespace, server: &Namespace, address: &str) -> IpAddr {
     let receive = |mut tcp: TcpStream| {
         thread::spawn(move || {
             let mut bytes = Vec::new();
-            tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            tcp.set_read_timeout(Some(PATIENCE)).unwrap();
             tcp.read_to_end(&mut bytes).unwrap();
             bytes
         })
@@ -252,9 +255,7 @@ fn ping(from: &Host, to: &str) {
     let socket = from
         .namespace
         .enter(|| Socket::new(domain, Type::RAW, Some(protocol)).unwrap());
-    socket
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = [ask, 0, 0xf7, 0xfd, 0, 1, 0, 1];
     socket
         .send_to(&request, &SockAddr::from(SocketAddr::new(to, 0)))
@@ -286,21 +287,16 @@ fn tcp_udp_and_icmp_go_both_ways_in_quic_datagrams() {
 fn any_length_goes_both_ways(protocol: &'static str) {
     let hosts = Hosts::with(protocol);
     let (exit, entry) = (hosts.exit(&NETWORKS), hosts.entry(&NETWORKS));
-    hosts.path_is_known();
     for (here, there) in [(ENTRY, EXIT), (ENTRY6, EXIT6)] {
         let [near, far] = [hosts.entry.udp(here), hosts.exit.udp(there)];
         for length in [0, 1, 1400, 1452, 9000, 60_000] {
             let bytes = pattern(3, length);
             for (from, to) in [(&near, &far), (&far, &near)] {
-                // QUIC carries packets of at most 1,414 bytes. A longer packet causes an ICMP
-                // error, after which the kernel fragments the next datagram.
+                // QUIC carries packets of at most 1,414 bytes. Once QUIC has measured the path, a
+                // longer packet causes an ICMP error, after which the kernel fragments the next
+                // datagram.
                 if protocol == "QUIC" && length >= 1400 {
-                    to.set_read_timeout(Some(Duration::from_millis(300)))
-                        .unwrap();
-                    until("the sender knows the path's MTU", || {
-                        exchange(from, to, &bytes)
-                    });
-                    to.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+                    exchange_at_last(from, to, &bytes);
                 }
                 let of = from.local_addr().unwrap();
                 assert!(exchange(from, to, &bytes), "{length} bytes of {of}");
@@ -437,7 +433,10 @@ fn each_end_forwards_as_it_says_and_other_interfaces_are_not_affected() {
     let reaches = |from: &Namespace, to: &Namespace, address: &str, expected: bool| {
         let listener = to.enter(|| TcpListener::bind((address, 0)).unwrap());
         let to = listener.local_addr().unwrap();
-        let time = Duration::from_millis(if expected { 20_000 } else { 300 });
+        let time = match expected {
+            true => PATIENCE,
+            false => Duration::from_millis(300),
+        };
         let reached = from.enter(|| TcpStream::connect_timeout(&to, time));
         reached.is_ok()
     };
@@ -579,7 +578,6 @@ fn a_host_of_the_exits_side_reaches_no_listener_of_the_entrys_gateway() {
 fn a_packet_that_no_datagram_holds_is_dropped_and_its_sender_told_how_long_one_may_be() {
     let hosts = Hosts::with("QUIC");
     let (_exit, entry) = (hosts.exit(&NETWORKS), hosts.entry(&NETWORKS));
-    hosts.path_is_known();
     for (here, there, headers) in [(ENTRY, EXIT, 40), (ENTRY6, EXIT6, 60)] {
         // The MSS in the SYN already limits the TCP segments.
         let [near, _far] = connected(&hosts.entry.namespace, &hosts.exit.namespace, there);
@@ -587,14 +585,13 @@ fn a_packet_that_no_datagram_holds_is_dropped_and_its_sender_told_how_long_one_m
         assert!(segment <= PATH_BYTES - headers, "{segment}");
         let near = hosts.entry.udp(here);
         let dropped = drops(&entry, "too_big");
-        near.send_to(&pattern(3, 1452), (there, 9)).unwrap();
-        until("the packet is dropped", || {
-            drops(&entry, "too_big") == dropped + 1
-        });
+        // The entry sends no ICMP error until QUIC has measured the path.
         until("the kernel knows the path's MTU", || {
+            near.send_to(&pattern(3, 1452), (there, 9)).unwrap();
             let route = hosts.entry.namespace.run(&["ip", "route", "get", there]);
             route.contains(&format!("mtu {PATH_BYTES}"))
         });
+        assert!(drops(&entry, "too_big") > dropped);
     }
 }
 
@@ -614,11 +611,7 @@ fn an_interface_outlives_its_gateway_and_a_flow_goes_on_behind_the_next_one() {
     assert!(exchange(&near, &far, b"after"));
     drop(exit);
     let _exit = hosts.exit(&NETWORKS);
-    near.set_read_timeout(Some(Duration::from_millis(200)))
-        .unwrap();
-    far.set_read_timeout(Some(Duration::from_millis(200)))
-        .unwrap();
-    until("packets pass again", || exchange(&near, &far, b"again"));
+    exchange_at_last(&near, &far, b"again");
 }
 
 /// muxgate as another user without capabilities. The process is killed when this value is dropped.
@@ -670,12 +663,9 @@ fn a_gateway_without_rights_uses_the_interface_that_its_user_owns() {
         );
     }
     let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
-    far.set_read_timeout(Some(Duration::from_millis(200)))
-        .unwrap();
-    until("packets pass", || exchange(&near, &far, b"without rights"));
+    exchange_at_last(&near, &far, b"without rights");
     // A second run of an init container does not disturb a gateway that has the interface open.
     hosts.exit.make_interface(&node, &[]);
-    far.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     assert!(exchange(&near, &far, b"still"));
 }
 
@@ -773,6 +763,8 @@ fn a_gateway_with_the_right_makes_its_interface_and_takes_it_with_it() {
 /// an interface holds the datagrams of all flows, so few datagrams are lost on a busy machine.
 const NUMBERS: u32 = 500;
 const FLOWS: usize = 16;
+/// How long a flow waits for its next datagram.
+const LAST: Duration = Duration::from_secs(5);
 
 /// Sends numbered datagrams over [`FLOWS`] flows, in both directions at once. Expects that most
 /// datagrams arrive, in order.
@@ -784,6 +776,8 @@ fn numbers_keep_their_order(hosts: &Hosts) {
             far.connect(near.local_addr().unwrap()).unwrap();
             for socket in [near, far] {
                 let sends = socket.try_clone().unwrap();
+                // The last datagrams may be lost.
+                socket.set_read_timeout(Some(LAST)).unwrap();
                 scope.spawn(move || send_numbers(&sends));
                 scope.spawn(move || take_numbers(&socket));
             }
