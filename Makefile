@@ -45,7 +45,7 @@ man: ## write the manual pages of all programs into target/man/man1 (MAN_DIR=FOL
 	cargo run --package muxtunnel-man -- $(MAN_DIR)
 
 interop: ## test muxgate against the jetsocat on the PATH
-	cargo test --package muxtunnel-gateway --test interop -- --ignored
+	cargo test --package muxtunnel-gateway --test gateway interop:: -- --ignored
 
 cluster: ## create the kind cluster, or reuse it
 	@MUXTUNNEL_STEPS=0/$(STEPS) e2e/cluster/cluster up

@@ -1,29 +1,15 @@
 //! Entries with transport Auto. Such an entry selects a transport that the path permits. Under
 //! load, the entry compares KCP with another transport, and selects the faster of them.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use authority::Authority;
-use common::namespace::Namespace;
-use common::*;
-use ends::{Ends, MIB, assert_exact, carrier_address};
+use crate::common::authority::Authority;
+use crate::common::ends::{Ends, MIB, assert_exact, carrier_address};
+use crate::common::namespace::Namespace;
+use crate::common::*;
 use muxtunnel_testkit::port::free_network;
 
 /// Hang bound for a change of the transport, which takes one observation of the losses and one
@@ -34,7 +20,7 @@ const WEB_SOCKET: &str = "webSocket: {path: /carrier}\n";
 fn exit(security: &str, carrier: SocketAddr, allow: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\ntransport: Auto\n{WEB_SOCKET}security: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\n\
-         allow: [{allow_rule}]\n", allow_rule = common::rule(allow)
+         allow: [{allow_rule}]\n", allow_rule = crate::common::rule(allow)
     ))
     .until_ready()
 }
@@ -62,12 +48,12 @@ fn transports(gate: &Gate) -> Vec<String> {
 fn one_port_of_an_exit_takes_carriers_of_every_transport() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new();
-    let (_, _, tls) = ends::tls(folder.path(), &authority);
+    let (_, _, tls) = crate::common::ends::tls(folder.path(), &authority);
     let none = Ends {
         exit: "{mode: None}".to_owned(),
         entry: "{mode: None}".to_owned(),
     };
-    for ends in [none, tls, ends::by_keys(folder.path())] {
+    for ends in [none, tls, crate::common::ends::by_keys(folder.path())] {
         let (listener, address) = target();
         let carrier = carrier_address();
         let exit = exit(&ends.exit, carrier, address);
@@ -175,7 +161,7 @@ fn web_socket_is_chosen_where_nothing_but_requests_passes_and_is_dialled_at_once
             exit: "{mode: None}".to_owned(),
             entry: "{mode: None}".to_owned(),
         },
-        ends::by_keys(folder.path()),
+        crate::common::ends::by_keys(folder.path()),
     ] {
         let (listener, address) = target();
         let carrier = carrier_address();

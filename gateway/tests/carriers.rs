@@ -1,20 +1,11 @@
 //! Carriers that are not TCP connections: Unix sockets, commands, standard input and output.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
-use common::tools::{Running, sshd};
-use common::*;
+use crate::common::tools::{Running, sshd};
+use crate::common::*;
 
 const MIB: usize = 1 << 20;
 const MUXGATE: &str = env!("CARGO_BIN_EXE_muxgate");

@@ -1,21 +1,12 @@
 //! Two muxgate processes on loopback with third-party clients: curl, ssh, nc, ncat, proxychains and
 //! git, each with its usual options.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 
-use common::tools::{curl, http_server, output, run, sshd, stdout};
-use common::*;
+use crate::common::tools::{curl, http_server, output, run, sshd, stdout};
+use crate::common::*;
 
 const SECRET: &str = "correct horse";
 

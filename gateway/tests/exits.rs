@@ -1,27 +1,14 @@
 //! An entry with several exits. The entry spreads streams over the exits, and the loss of an exit
 //! does not affect the streams of the other exits.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-#[path = "exits/orders.rs"]
 mod orders;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 
-use common::namespace::Namespace;
-use common::peer::{Carrier, hello_ack};
-use common::*;
+use crate::common::namespace::Namespace;
+use crate::common::peer::{Carrier, hello_ack};
+use crate::common::*;
 use muxtunnel_proto::native::codec::{Frame, HEADER_BYTES};
 
 fn exit(carrier: SocketAddr, target: SocketAddr) -> Gate {
@@ -33,7 +20,7 @@ fn exit_with(lines: &str, carrier: SocketAddr, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
          {lines}workers: 1\nallow: [{target_rule}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 20}}\n",
-        target_rule = common::rule(target)
+        target_rule = crate::common::rule(target)
     ))
 }
 
@@ -257,7 +244,7 @@ impl Leaving {
     /// `lead` starts the entry. The arguments of `lead` are the exits, the forward and the target.
     fn to(lead: impl Fn(&str, SocketAddr, SocketAddr) -> Gate) -> Self {
         let (listener, target) = target();
-        let (leaving, first) = common::target();
+        let (leaving, first) = crate::common::target();
         let second = local(free_port());
         let staying = exit(second, target).until_ready();
         let forward = local(free_port());
@@ -395,8 +382,8 @@ impl Vanishing {
                 "role: Exit\nsecurity: {{mode: None}}\nlisten: {address}:{carrier}\nadmin: ADMIN\n\
                  allow: [{target_rule}, {unanswering_rule}]\n\
                  drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n",
-                target_rule = common::rule(target),
-                unanswering_rule = common::rule(unanswering)
+                target_rule = crate::common::rule(target),
+                unanswering_rule = crate::common::rule(unanswering)
             ))
         });
         namespace.set_hosts(&names(&addresses));

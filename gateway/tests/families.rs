@@ -1,22 +1,12 @@
 //! Gateways that listen on `[::]`: in a network without IPv4, on a kernel without IPv6, and for
 //! clients of both families. IPv4 addresses appear as IPv4 in all output and rules.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::process::Command;
 
-use common::namespace::Namespace;
-use common::*;
+use crate::common::namespace::Namespace;
+use crate::common::*;
 
 const OUTSIDE: &str = "fd64:1::1";
 const INSIDE: &str = "fd64:1::2";
@@ -125,7 +115,7 @@ fn addresses_of_ipv4_stay_what_they_are_on_sockets_of_both_families() {
     let (carrier, forward, reverse) = (free_port(), free_port(), free_port());
     let exit = Gate::with_file(&format!(
         "role: Exit\nsecurity: {{mode: None}}\nlisten: '[::]:{carrier}'\nadmin: ADMIN\nallow: [{target_rule}]\n\
-         allowListen: ['127.0.0.1:{reverse}']\n", target_rule = common::rule(target)
+         allowListen: ['127.0.0.1:{reverse}']\n", target_rule = crate::common::rule(target)
     ))
     .until_ready();
     // The decision about an address is independent of its notation.

@@ -2,17 +2,6 @@
 //! is their right: they abort, reset and give up. A stream that is not involved shares their
 //! carrier, and keeps exact bytes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-#[path = "common/frames.rs"]
-mod frames;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -20,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
-use common::slow_path::SlowPath;
-use common::*;
-use frames::{DATA, HEADERS, Peer, RST_STREAM};
+use crate::common::frames::{DATA, HEADERS, Peer, RST_STREAM};
+use crate::common::slow_path::SlowPath;
+use crate::common::*;
 
 /// The delay of each direction: a round trip takes 300 ms.
 const DELAY: Duration = Duration::from_millis(150);
@@ -53,7 +42,7 @@ impl Load {
         let both = format!("protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\n");
         let exit = Gate::with_file(&format!(
             "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         ));
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, carrier));
         let path = match protocol {
@@ -393,7 +382,7 @@ fn opens_before_the_limit_is_known_cost_no_accepted_stream() {
     for opens in [100, 1000] {
         let limits = format!(
             "limits: {{streams: {LIMIT}}}\nallow: [{target_rule}]",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         );
         let (_exit, carrier) = http2_exit(&limits);
         let mut peer = Peer::new(carrier);
@@ -445,8 +434,8 @@ fn small_frames_to_stalled_targets_cost_no_other_stream() {
     let (full, _waiting) = full_target();
     let limits = format!(
         "memory: {{receive: 32Mi}}\nlimits: {{streams: 64}}\nallow: [{}, {}]",
-        common::rule(target),
-        common::rule(full.local_addr().unwrap())
+        crate::common::rule(target),
+        crate::common::rule(full.local_addr().unwrap())
     );
     let (exit, carrier) = http2_exit(&limits);
     let mut peer = Peer::greeted(carrier);
@@ -476,7 +465,7 @@ fn empty_frames_over_a_long_life_cost_no_stream() {
     let (listener, target) = target();
     let (_exit, carrier) = http2_exit(&format!(
         "allow: [{target_rule}]",
-        target_rule = common::rule(target)
+        target_rule = crate::common::rule(target)
     ));
     let mut peer = Peer::greeted(carrier);
     let server = open(&mut peer, 1, &listener);

@@ -1,21 +1,11 @@
 //! Peers that violate the native protocol, against a real exit. The exit disconnects each peer with
 //! the code of its violation before the peer has used much of the exit's memory.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use common::peer::stream_ids;
-use common::{
+use crate::common::peer::stream_ids;
+use crate::common::{
     Gate, accept, assert_bulk, assert_reset, connect, end_of, free_port, metric, target, until,
 };
 use muxtunnel_proto::StreamId;
@@ -30,7 +20,7 @@ fn exit(carrier: u16, allow: &str) -> Gate {
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\n\
          admin: ADMIN\nworkers: 1\nallow: [{allow_rule}]\nmemory: {{receive: 16Mi}}\n\
          limits: {{streams: 64}}\n",
-        allow_rule = common::rule(allow)
+        allow_rule = crate::common::rule(allow)
     ))
     .until_ready()
 }
@@ -277,7 +267,7 @@ fn silent_connections_to_a_jmux_exit_go_once_places_run_out_and_never_before() {
     let carrier = free_port();
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: JMUX\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         workers: 2\nallow: [{target_rule}]\nlimits: {{carriers: {CARRIERS_MAX}}}\n", target_rule = common::rule(target)
+         workers: 2\nallow: [{target_rule}]\nlimits: {{carriers: {CARRIERS_MAX}}}\n", target_rule = crate::common::rule(target)
     ))
     .until_ready();
     let address = ([127, 0, 0, 1], carrier).into();

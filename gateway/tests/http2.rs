@@ -1,35 +1,18 @@
 //! HTTP/2 and HBONE with third-party programs, and with peers that abuse the protocol.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/envoy.rs"]
-mod envoy;
-#[path = "common/frames.rs"]
-mod frames;
-#[path = "common/interop.rs"]
-mod interop;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
-use common::*;
-use frames::Peer;
-use interop::*;
+use crate::common::frames::Peer;
+use crate::common::interop::*;
+use crate::common::*;
 
 /// A stream from an Envoy to our exit.
 fn from_envoy(protocol: &str, tls: Option<&Tls>, listener: &TcpListener) -> Ends {
     let target = listener.local_addr().unwrap();
     let (gate, carrier) = exit(protocol, tls, target);
-    let envoy = envoy::entry(carrier, target, tls.map(|tls| (&tls.entry, EXIT)));
+    let envoy = crate::common::envoy::entry(carrier, target, tls.map(|tls| (&tls.entry, EXIT)));
     let client = connect(envoy.address);
     Ends {
         server: accept(listener),
@@ -42,7 +25,7 @@ fn from_envoy(protocol: &str, tls: Option<&Tls>, listener: &TcpListener) -> Ends
 /// A stream from our entry to an Envoy.
 fn to_envoy(protocol: &str, tls: Option<&Tls>, listener: &TcpListener) -> Ends {
     let target = listener.local_addr().unwrap();
-    let envoy = envoy::exit(target, tls.map(|tls| (&tls.exit, ENTRY)));
+    let envoy = crate::common::envoy::exit(target, tls.map(|tls| (&tls.exit, ENTRY)));
     let (gate, forward) = entry(protocol, tls, envoy.address, target);
     let client = connect(forward);
     Ends {
@@ -90,7 +73,7 @@ fn an_envoy_is_refused_what_the_policy_denies() {
     let (listener, allowed) = target();
     let (_other, denied) = target();
     let (gate, carrier) = exit("HTTP2", None, allowed);
-    let envoy = envoy::entry(carrier, denied, None);
+    let envoy = crate::common::envoy::entry(carrier, denied, None);
     assert_reset_or_end(&connect(envoy.address));
     assert_eq!(gate.status()["streams"]["refused"]["MT0204"], 1);
     drop((listener, envoy));
@@ -268,13 +251,13 @@ fn an_open_that_the_peer_did_not_look_at_goes_to_another_connection() {
     let (listener, carrier) = target();
     let exit = std::thread::spawn(move || {
         let mut leaves = Peer::accepted(accept(&listener), &[]);
-        assert_eq!(leaves.next_of(1).kind, frames::HEADERS);
+        assert_eq!(leaves.next_of(1).kind, crate::common::frames::HEADERS);
         assert!(leaves.frame(7, 0, 0, &[0; 8]));
         let mut stays = Peer::accepted(accept(&listener), &[]);
-        assert_eq!(stays.next_of(1).kind, frames::HEADERS);
+        assert_eq!(stays.next_of(1).kind, crate::common::frames::HEADERS);
         // `:status: 200`.
-        assert!(stays.frame(frames::HEADERS, 4, 1, &[0x88]));
-        assert!(stays.frame(frames::DATA, 1, 1, b"hello"));
+        assert!(stays.frame(crate::common::frames::HEADERS, 4, 1, &[0x88]));
+        assert!(stays.frame(crate::common::frames::DATA, 1, 1, b"hello"));
         while stays.next().is_some() {}
     });
     let (entry, forward) = entry("HTTP2", None, carrier, carrier);

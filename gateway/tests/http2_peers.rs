@@ -1,27 +1,13 @@
 //! HTTP/2 against nghttp2's programs and Go's net/http.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/interop.rs"]
-mod interop;
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
-use common::tools::{Running, run, stdout};
-use common::*;
-use interop::*;
+use crate::common::interop::*;
+use crate::common::tools::{Running, run, stdout};
+use crate::common::*;
 
 /// Starts `program` with `args`, and waits until it listens on `address`. `package` is the
 /// instruction to install the program.
@@ -53,7 +39,7 @@ fn loopback() -> SocketAddr {
 fn go_http2(
     arguments: &[&str],
     listen: SocketAddr,
-    tls: Option<(&authority::Files, &str)>,
+    tls: Option<(&crate::common::authority::Files, &str)>,
 ) -> Running {
     let mut args = Vec::new();
     if let Some((files, name)) = tls {

@@ -1,28 +1,14 @@
 //! Reverse streams over HTTP/2: two muxgate processes on loopback, and peers that write frames byte
 //! by byte.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/frames.rs"]
-mod frames;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use authority::Authority;
-use common::path::Path;
-use common::*;
-use frames::{DATA, HEADERS, Peer, RST_STREAM};
+use crate::common::authority::Authority;
+use crate::common::frames::{DATA, HEADERS, Peer, RST_STREAM};
+use crate::common::path::Path;
+use crate::common::*;
 
 const MIB: usize = 1 << 20;
 const NONE: &str = "{mode: None}";

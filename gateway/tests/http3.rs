@@ -1,31 +1,13 @@
 //! HTTP/3 with aioquic, and with peers that abuse the protocol.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-#[path = "common/aioquic.rs"]
-mod aioquic;
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/http3.rs"]
-mod http3;
-#[path = "common/interop.rs"]
-mod interop;
-
 use std::io::Write;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use aioquic::Aioquic;
-use common::*;
-use http3::*;
-use interop::*;
+use crate::common::aioquic::Aioquic;
+use crate::common::http3::*;
+use crate::common::interop::*;
+use crate::common::*;
 
 /// A stream from an aioquic client to our exit, with certificates on both sides.
 fn from_aioquic(tls: &Tls, listener: &TcpListener) -> Ends {
@@ -47,7 +29,7 @@ fn entry_of_aioquic(
     aioquic: &Aioquic,
     target: std::net::SocketAddr,
 ) -> (Gate, std::net::SocketAddr) {
-    let forward = aioquic::loopback();
+    let forward = crate::common::aioquic::loopback();
     let gate = Gate::with_file(&format!(
         "role: Entry\nprotocol: HTTP3\nsecurity: {{mode: ServerTls, ca: '{}', serverName: {EXIT}}}\n\
          connect:\n- name: far\n  address: '{}'\nadmin: ADMIN\nforwards:\n\
@@ -126,7 +108,7 @@ fn an_aioquic_client_that_proves_nothing_is_refused() {
     let (gate, carrier) = exit("HTTP3", Some(&tls), target);
     let others = tempfile::tempdir().unwrap();
     let stranger = Tls::new(others.path()).entry;
-    let stranger = authority::Files {
+    let stranger = crate::common::authority::Files {
         ca: tls.entry.ca.clone(),
         ..stranger
     };

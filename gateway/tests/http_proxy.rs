@@ -1,19 +1,10 @@
 //! Two muxgate processes on loopback as an HTTP proxy, with clients and targets that use the parts
 //! of HTTP/1.1 that docs/proxy-conformance.md lists.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
-use common::*;
+use crate::common::*;
 
 /// A proxy with one permitted target.
 struct Proxy {

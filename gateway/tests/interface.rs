@@ -1,14 +1,6 @@
 //! `muxgate tun` creates the requested interface, changes only settings that differ, and deletes
 //! everything that it created.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::process::Command;
 

@@ -2,23 +2,12 @@
 //!
 //! The tests do not cover resets, because jetsocat forwards a reset as an end of file.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::*;
+use crate::common::*;
 
 const MIB: usize = 1 << 20;
 
@@ -176,14 +165,14 @@ fn jetsocat_comes_as_a_secure_web_socket_that_has_no_certificate() {
     let (listener, target) = target();
     let (carrier, forward) = (free_port(), free_port());
     let folder = tempfile::tempdir().unwrap();
-    let files = authority::Authority::new().issue(folder.path(), "localhost", 2100);
+    let files = crate::common::authority::Authority::new().issue(folder.path(), "localhost", 2100);
     let gate = Gate::with_file(&format!(
         "role: Exit\nprotocol: JMUX\nsecurity: {{mode: ServerTls, certificate: '{}', key: '{}', \
          allowAnonymous: true}}\ntransport: WebSocket\nwebSocket: {{path: /jet}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          allow: [{target_rule}]\n",
         files.certificate.display(),
         files.key.display(),
-        target_rule = common::rule(target)
+        target_rule = crate::common::rule(target)
     ));
     let jetsocat = Jetsocat::trusting(
         &files.ca,

@@ -1,15 +1,6 @@
 //! Two muxgate processes that use KCP over a path. The path loses datagrams, and other senders
 //! flood the exit.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use muxtunnel_proto::kcp::{self, Command, Header};
 
 const MIB: usize = 1 << 20;
@@ -100,7 +91,7 @@ impl Does {
 fn exit(carrier: SocketAddr, allow: SocketAddr, more: &str) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\ntransport: KCP\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\nallow: [{allow_rule}]\n\
-         drain: {{acceptSeconds: 0, deadlineSeconds: 5}}\n{more}", allow_rule = common::rule(allow)
+         drain: {{acceptSeconds: 0, deadlineSeconds: 5}}\n{more}", allow_rule = crate::common::rule(allow)
     ))
     .until_ready()
 }

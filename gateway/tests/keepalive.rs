@@ -1,21 +1,12 @@
 //! Clients and targets in network namespaces whose link vanishes. They send no end of their
 //! connection, so only the gateway can end their streams.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use common::namespace::Namespace;
-use common::*;
+use crate::common::namespace::Namespace;
+use crate::common::*;
 
 const OFF: &str = "timeouts: {keepaliveSeconds: 0}\n";
 /// The first probe after 1 s; a peer has vanished after 5 s.
@@ -39,7 +30,7 @@ fn tunnel(protocol: &str, host: &str, target: SocketAddr) -> Tunnel {
     );
     let exit = format!(
         "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{target_rule}, {{cidr: 127.0.0.1/32}}]\n",
-        target_rule = common::rule(target)
+        target_rule = crate::common::rule(target)
     );
     let (ip, port) = (target.ip(), target.port());
     let entry = format!(

@@ -1,33 +1,16 @@
 //! Carriers by public keys: payload over each protocol, refused keys, and keys that leave the list.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-#[path = "keys/clock.rs"]
 mod clock;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-#[path = "keys/https.rs"]
 mod https;
-#[path = "keys/limits.rs"]
 mod limits;
-#[path = "keys/rotation.rs"]
 mod rotation;
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::*;
-use ends::*;
+use crate::common::ends::*;
+use crate::common::*;
 use muxtunnel_gateway_config::{KeyRole, key_text};
 
 /// Each protocol, and the lines of both files that select its transport.
@@ -79,7 +62,7 @@ fn exit_file(way: (&str, &str), security: &str, carrier: SocketAddr, allow: Sock
     format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\n\
          allow: [{allow_rule}]\n{more}",
-        allow_rule = common::rule(allow)
+        allow_rule = crate::common::rule(allow)
     )
 }
 
@@ -287,12 +270,12 @@ fn the_rules_of_a_peer_narrow_what_the_exit_allows_and_are_reloaded() {
             let security = exit_key.accepts(&[&site, &other_key.entry]);
             exit_file((protocol, ""), &security, carrier, target).replace(
                 "\nallow: [",
-                &format!("\nallow: [{}, ", common::rule(barred)),
+                &format!("\nallow: [{}, ", crate::common::rule(barred)),
             )
         };
         let exit = Gate::with_file(&text(&format!(
             ", allow: [{target_rule}]",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         )))
         .until_ready();
         let entries = |key: &Key, to| {
@@ -313,8 +296,8 @@ fn the_rules_of_a_peer_narrow_what_the_exit_allows_and_are_reloaded() {
         // A rule that denies ends the open stream of the peer alone.
         exit.rewrite(&text(&format!(
             ", deny: [{target_rule}, {barred_rule}]",
-            target_rule = common::rule(target),
-            barred_rule = common::rule(barred)
+            target_rule = crate::common::rule(target),
+            barred_rule = crate::common::rule(barred)
         )));
         assert_reset(&stream.0);
         assert_reset(&stream.1);
@@ -355,7 +338,7 @@ fn a_file_of_peers_is_followed_and_names_its_peers() {
     );
     let exit = format!(
         "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{}]\n",
-        common::rule(format!("{target},peer=first"))
+        crate::common::rule(format!("{target},peer=first"))
     );
     let exit = Gate::with_file(&exit).until_ready();
     let [first, second] = [&one, &two].map(|key| {

@@ -1,7 +1,5 @@
 //! Checks the layers of muxgate's modules, and which modules read the system's time.
 
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

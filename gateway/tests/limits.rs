@@ -1,19 +1,10 @@
 //! Two muxgate processes on loopback: limits of forwards, timeouts of idle streams, and their logs
 //! and metrics.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 
-use common::*;
+use crate::common::*;
 
 const MIB: usize = 1 << 20;
 const WELCOME: &[u8] = b"welcome";
@@ -40,7 +31,7 @@ fn tunnel_to(listener: TcpListener, protocol: &str, head: &str, limits: &str) ->
     let both = format!("protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\n{head}");
     let exit = Gate::with_file(&format!(
         "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{address_rule}]\n",
-        address_rule = common::rule(address)
+        address_rule = crate::common::rule(address)
     ));
     let head =
         format!("role: Entry\n{both}connect:\n- name: far\n  address: 127.0.0.1:{carrier}\n");

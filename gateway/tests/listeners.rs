@@ -1,22 +1,13 @@
 //! Two muxgate processes: behaviour of listeners that tests with real clients do not cover.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use common::namespace::Namespace;
-use common::*;
+use crate::common::namespace::Namespace;
+use crate::common::*;
 
 const MIB: usize = 1 << 20;
 /// The first message of a SOCKS5 client without a password, and the answer.
@@ -27,7 +18,7 @@ fn gates(forward: &str, allow: &str, head: &str) -> (Gate, Gate) {
     let carrier = free_port();
     let exit = Gate::with_file(&format!(
         "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\nallow: [{allow_rule}]\n",
-        allow_rule = common::rule(allow)
+        allow_rule = crate::common::rule(allow)
     ));
     let list = match forward.contains("protocol: ") {
         true => "proxies",

@@ -1,30 +1,17 @@
 //! Paths with a long round trip, and devices on the path that cut silent connections or hide that
 //! an exit has vanished.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-#[path = "common/middlebox.rs"]
-mod middlebox;
-#[path = "common/slow_link.rs"]
-mod slow_link;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::namespace::Namespace;
-use common::*;
-use middlebox::{Manners, Middlebox};
+use crate::common::middlebox::{Manners, Middlebox};
+use crate::common::namespace::Namespace;
+use crate::common::slow_link::SlowLink;
+use crate::common::*;
 use muxtunnel_testkit::port::free_network;
-use slow_link::SlowLink;
 
 /// The delay of one direction. The round trip is twice as long.
 const ONE_WAY: Duration = Duration::from_secs(3);

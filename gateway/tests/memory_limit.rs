@@ -1,19 +1,10 @@
 //! A gateway in a control group with a memory limit, as in a container.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 
-use common::*;
+use crate::common::*;
 
 /// The limit of a LimitRange.
 const LIMIT: u64 = 64 << 20;
@@ -99,7 +90,7 @@ fn slow_targets_do_not_use_more_memory_than_the_gateway_may_have() {
     let exit = both.replace("pool: {min: 1, max: 1}\n", "");
     let exit = Gate::in_group(
         &group.0,
-        &format!("role: Exit\n{exit}memory: {{stallSeconds: 0}}\nlisten: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n", target_rule = common::rule(target)),
+        &format!("role: Exit\n{exit}memory: {{stallSeconds: 0}}\nlisten: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n", target_rule = crate::common::rule(target)),
     )
     .until_ready();
     exit.line(&["Sessions share a part of the memory limit", "64Mi"]);

@@ -1,26 +1,13 @@
 //! Targets and exits with names: names with addresses that do not answer, names whose servers do
 //! not answer, and files of the resolver that change.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use authority::Authority;
-use common::namespace::Namespace;
-use common::*;
+use crate::common::authority::Authority;
+use crate::common::namespace::Namespace;
+use crate::common::*;
 use muxtunnel_testkit::name_server::{A, Answer, Asked, NameServer};
 
 /// The numbers of hosts that do not answer.
@@ -139,7 +126,7 @@ fn an_exit_is_reached_at_the_last_address_though_thirty_do_not_answer() {
     let (carrier, forward) = (free_port(), free_port());
     let address = SocketAddr::new(site.outside().parse().unwrap(), carrier);
     let _exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nlisten: {address}\nadmin: ADMIN\nallow: [{target_rule}]\n", target_rule = common::rule(target)
+        "role: Exit\nsecurity: {{mode: None}}\nlisten: {address}\nadmin: ADMIN\nallow: [{target_rule}]\n", target_rule = crate::common::rule(target)
     ))
     .until_ready();
     site.namespace
@@ -167,7 +154,7 @@ fn an_exit_is_reached_at_the_last_address_though_thirty_do_not_answer() {
 #[test]
 fn no_other_exit_is_dialled_during_the_handshake_with_one() {
     let dir = tempfile::tempdir().unwrap();
-    let (.., ends) = ends::tls(dir.path(), &Authority::new());
+    let (.., ends) = crate::common::ends::tls(dir.path(), &Authority::new());
     let [(one, first), (other, second)] = [target(), target()];
     let _entry = Gate::with_file(&format!(
         "role: Entry\nprotocol: JMUX\nsecurity: {}\nconnect:\n- name: one\n  address: '{first}'\n- name: other\n  address: '{second}'\nadmin: ADMIN\n",

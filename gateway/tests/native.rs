@@ -1,19 +1,10 @@
 //! Two muxgate processes on loopback: features that only the native protocol has.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use common::*;
+use crate::common::*;
 
 #[test]
 fn what_a_client_sends_before_its_target_answers_goes_along_with_the_open() {
@@ -76,7 +67,7 @@ fn exit_for(listener: &TcpListener) -> (Gate, SocketAddr) {
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
          allow: [{}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n",
-        common::rule(listener.local_addr().unwrap())
+        crate::common::rule(listener.local_addr().unwrap())
     ));
     (exit, carrier)
 }

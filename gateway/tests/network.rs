@@ -5,16 +5,6 @@
 //! sockets, so the hosts are connected only by the interface. Carriers of QUIC use a separate link
 //! with an MTU of 1,500.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
@@ -22,8 +12,8 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
-use common::namespace::Namespace;
-use common::*;
+use crate::common::namespace::Namespace;
+use crate::common::*;
 use muxtunnel_testkit::port::free_network;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 

@@ -3,18 +3,6 @@
 //! Each host is a network namespace. A separate link connects each entry with the exit. Each entry
 //! creates its interface itself, with its assigned addresses.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "network_pool/peers.rs"]
 mod peers;
 
 use std::net::UdpSocket;
@@ -23,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use authority::{Authority, Files};
-use common::namespace::Namespace;
-use common::*;
+use crate::common::authority::{Authority, Files};
+use crate::common::namespace::Namespace;
+use crate::common::*;
 use muxtunnel_testkit::port::free_network;
 use serde_json::Value;
 

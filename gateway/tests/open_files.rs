@@ -1,21 +1,12 @@
 //! Gateways with a low limit of open files (RLIMIT_NOFILE): the part of the limit that streams
 //! cannot use keeps the admin port, the carriers and the open streams alive.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::path::Path;
-use common::*;
+use crate::common::path::Path;
+use crate::common::*;
 
 /// The limit of open files of the gateway that the clients crowd.
 const LOW: u64 = 256;
@@ -45,7 +36,7 @@ fn crowd(protocol: &str, [entry_limit, exit_limit]: [u64; 2], forward: &str) -> 
         format!("protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\nworkers: 2\n");
     let exit = format!(
         "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: [{target_rule}]\nallowListen: [{port}]\n",
-        target_rule = common::rule(target)
+        target_rule = crate::common::rule(target)
     );
     let exit = Gate::with_open_files(exit_limit, &exit).until_ready();
     let path = Path::to(loopback(carrier));

@@ -1,22 +1,13 @@
 //! Two muxgate processes: clients of SOCKS5 and of an HTTP proxy, with users from a file whose
 //! passwords are hashed or plain text.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 
+use crate::common::*;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use common::*;
 
 /// Hashes of `secret` and of `correct-horse`, by crypt(3) of libxcrypt 4.4.33.
 const SECRET: &str = "$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW";

@@ -1,23 +1,15 @@
 //! Tests of the targets that an exit dials, through a real tunnel. The tests count connections at
 //! the listeners.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 
-use common::peer::{Carrier, hello, hello_ack, stream_ids};
-use common::{Gate, accept, assert_reset, connect, free_port, metric, read_all, spellings, target};
+use crate::common::peer::{Carrier, hello, hello_ack, stream_ids};
+use crate::common::{
+    Gate, accept, assert_reset, connect, free_port, metric, read_all, spellings, target,
+};
 use muxtunnel_proto::native::codec::Frame;
 use muxtunnel_proto::{Reason, ResetCode, StreamId};
 
@@ -245,16 +237,16 @@ fn an_entry_dials_for_an_exit_none_of_its_own_ports() {
     };
     let (listener, reached) = target();
     let entry = Gate::with_file(&text("localhost", reached.port())).until_ready();
-    common::until("the exit listens", || {
+    crate::common::until("the exit listens", || {
         std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
     });
     accept(&listener);
     entry.rewrite(&text("localhost", entry.admin));
     entry.line(&["Configuration reloaded"]);
-    common::until("the forward has its new target", || {
+    crate::common::until("the forward has its new target", || {
         let tcp = connect(([127, 0, 0, 1], port).into());
         let _ = (&tcp).write_all(b"GET /healthz HTTP/1.0\r\n\r\n");
-        common::end_of(&tcp).is_err()
+        crate::common::end_of(&tcp).is_err()
     });
     entry.line(&["MT0204"]);
 }
@@ -288,7 +280,7 @@ fn an_entry_dials_for_an_exit_no_spelling_that_only_a_resolver_reads_as_an_addre
     ))
     .until_ready();
     for (_, port) in &hosts {
-        common::until("the exit listens", || {
+        crate::common::until("the exit listens", || {
             std::net::TcpStream::connect(("127.0.0.1", *port)).is_ok()
         });
         assert_reset(&connect(([127, 0, 0, 1], *port).into()));
@@ -373,7 +365,7 @@ fn a_rule_that_denies_is_taken_over_and_wins() {
     let (first, _target) = (connect(client), accept(&listener));
     exit.rewrite(&format!(
         "{allowing}deny: [{address_rule}]\n",
-        address_rule = common::rule(address)
+        address_rule = crate::common::rule(address)
     ));
     exit.line(&["Configuration reloaded"]);
     assert_reset(&connect(client));

@@ -1,19 +1,10 @@
 //! A gateway adds and retires carriers, and its peer writes frames byte by byte. The gateway must
 //! not treat a retired carrier as lost.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::net::{SocketAddr, TcpListener};
 
-use common::peer::{Carrier, hello, hello_ack};
-use common::*;
+use crate::common::peer::{Carrier, hello, hello_ack};
+use crate::common::*;
 use muxtunnel_proto::native::codec::{Frame, HEADER_BYTES};
 
 fn carriers(gate: &Gate) -> usize {

@@ -1,26 +1,13 @@
 //! An entry in a network namespace whose host loses power: nothing tells the exit that the entry's
 //! sessions have ended. The exit has several workers.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use common::namespace::Namespace;
-use common::*;
-use ends::{gateway_key, public_keys};
+use crate::common::ends::{gateway_key, public_keys};
+use crate::common::namespace::Namespace;
+use crate::common::*;
 
 /// Number of connections after the loss of the first entry.
 const CONNECTIONS: usize = 60;

@@ -1,19 +1,10 @@
 //! Output and exit status of the program, for commands that end.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{Gate, Pair};
+use crate::common::{Gate, Pair};
 
 fn check(file: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_muxgate"))
@@ -51,7 +42,7 @@ fn check_names_the_place_of_an_error_and_its_remedy_and_starts_nothing() {
 
 #[test]
 fn a_log_for_programs_is_an_object_a_line_with_the_fields_apart() {
-    let port = common::free_port();
+    let port = crate::common::free_port();
     let listen = format!("127.0.0.1:{port}");
     let exit = Gate::with_flags(&[
         "exit",
@@ -101,12 +92,15 @@ fn row(printed: &str, first: &str) -> Vec<String> {
 
 #[test]
 fn status_shows_the_streams_carriers_and_bytes_of_a_running_gateway() {
-    let (listener, target) = common::target();
+    let (listener, target) = crate::common::target();
     let pair = Pair::to("Native", target);
     let (mut client, mut second) = (pair.connect(), pair.connect());
     client.write_all(&[7; 3000]).unwrap();
     second.write_all(&[8; 72]).unwrap();
-    let mut servers = [common::accept(&listener), common::accept(&listener)];
+    let mut servers = [
+        crate::common::accept(&listener),
+        crate::common::accept(&listener),
+    ];
     for server in &mut servers {
         let mut first = [0];
         server.read_exact(&mut first).unwrap();
@@ -117,7 +111,7 @@ fn status_shows_the_streams_carriers_and_bytes_of_a_running_gateway() {
     for client in [&mut client, &mut second] {
         client.read_exact(&mut [0; 5]).unwrap();
     }
-    common::until("the gateways have counted", || {
+    crate::common::until("the gateways have counted", || {
         let (entry, exit) = (pair.entry.status(), pair.exit.status());
         entry["streams"]["bytesReceived"] == 10
             && entry["carriers"][0]["streams"] == 2
@@ -158,7 +152,7 @@ fn status_shows_the_streams_carriers_and_bytes_of_a_running_gateway() {
 
 #[test]
 fn status_without_a_gateway_fails_and_names_the_flag() {
-    let port = common::free_port();
+    let port = crate::common::free_port();
     let refused = status(port, &[]);
     let printed = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{printed}");
@@ -170,9 +164,9 @@ fn status_without_a_gateway_fails_and_names_the_flag() {
     );
 
     // The server is not a muxgate.
-    let (listener, address) = common::target();
+    let (listener, address) = crate::common::target();
     let server = std::thread::spawn(move || {
-        let mut tcp = common::accept(&listener);
+        let mut tcp = crate::common::accept(&listener);
         assert!(tcp.read(&mut [0; 1024]).unwrap() > 0);
         tcp.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             .unwrap();
@@ -190,7 +184,7 @@ fn status_without_a_gateway_fails_and_names_the_flag() {
 
 #[test]
 fn sighup_reads_the_file_again_and_sigusr1_does_nothing() {
-    let port = common::free_port();
+    let port = crate::common::free_port();
     let exit = Gate::with_file(&format!(
         "role: Exit\nsecurity: {{mode: None}}\nlisten: '127.0.0.1:{port}'\nadmin: ADMIN\nallow: [{{host: '*'}}]\n"
     ))

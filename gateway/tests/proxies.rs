@@ -1,21 +1,12 @@
 //! Carriers through third-party proxies: tinyproxy, and the SOCKS5 proxy of ssh.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::tools::{Running, sshd};
-use common::*;
+use crate::common::tools::{Running, sshd};
+use crate::common::*;
 
 const PASSWORD: &str = "pass-W0rd";
 const ENCODED: &str = "pass%2DW0rd";

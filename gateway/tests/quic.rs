@@ -1,24 +1,14 @@
 //! QUIC carriers: an entry that changes its address, unsolicited datagrams, and clients that do not
 //! authenticate.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::namespace::Namespace;
-use common::*;
+use crate::common::namespace::Namespace;
+use crate::common::*;
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -309,7 +299,7 @@ fn an_entry_that_is_no_peer_any_more_is_cut_off() {
     let carrier = free_port();
     let yaml = format!(
         "role: Exit\nprotocol: QUIC\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\nallow: [{target_rule}]\n",
-        target_rule = common::rule(target)
+        target_rule = crate::common::rule(target)
     );
     let exit = Gate::with_file(&yaml);
     let forward = free_port();

@@ -1,27 +1,11 @@
 //! Two leaf gateways that meet at a rendezvous: muxgate processes on loopback, tested through their
 //! clients and targets.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-#[path = "common/meeting.rs"]
-mod meeting;
-
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use common::*;
-use meeting::{Place, loopback};
+use crate::common::meeting::{Place, loopback};
+use crate::common::*;
 
 /// Sends one message in each direction. Each sender then ends its half.
 fn exchange(forward: SocketAddr, listener: &TcpListener, length: usize) {

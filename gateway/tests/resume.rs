@@ -1,15 +1,6 @@
 //! Two muxgate processes on loopback with an unreliable path between them: streams survive the loss
 //! of their carriers.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -17,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use common::path::Path;
-use common::*;
+use crate::common::path::Path;
+use crate::common::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const MIB: usize = 1 << 20;
@@ -37,7 +28,7 @@ fn tunnel(carriers: u8) -> Tunnel {
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
          workers: 2\nallow: [{address_rule}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n",
-        address_rule = common::rule(address)
+        address_rule = crate::common::rule(address)
     ))
     .until_ready();
     let path = Path::to(carrier);

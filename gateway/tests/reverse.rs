@@ -1,28 +1,14 @@
 //! Reverse streams: two or more muxgate processes on loopback, tested through their clients and
 //! targets.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 
-use common::path::Path;
-use common::peer::{Carrier, SESSION, TOKEN, hello, parameters, stream_ids};
-use common::*;
-use ends::{gateway_key, public_keys};
+use crate::common::ends::{gateway_key, public_keys};
+use crate::common::path::Path;
+use crate::common::peer::{Carrier, SESSION, TOKEN, hello, parameters, stream_ids};
+use crate::common::*;
 use muxtunnel_proto::LISTENS_MAX;
 use muxtunnel_proto::native::SessionCode;
 use muxtunnel_proto::native::codec::{self, Frame, HelloAck, LISTEN_FEATURE, RESUME, VERSION};

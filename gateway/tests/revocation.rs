@@ -1,32 +1,18 @@
 //! The effects of a changed configuration on open sessions and streams.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 
-use authority::{Authority, in_seconds};
-use common::*;
-use ends::{ENTRY, EXIT, LATER, carrier_address, entry, gateway_key, public_keys};
+use crate::common::authority::{Authority, in_seconds};
+use crate::common::ends::{ENTRY, EXIT, LATER, carrier_address, entry, gateway_key, public_keys};
+use crate::common::*;
 
 /// An exit with `security` that may dial `allow`, with `more` lines of YAML.
 fn exit_text(security: &str, carrier: SocketAddr, allow: SocketAddr, more: &str) -> String {
     format!(
         "role: Exit\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{allow_rule}]\n{more}",
-        allow_rule = common::rule(allow)
+        allow_rule = crate::common::rule(allow)
     )
 }
 
@@ -156,7 +142,7 @@ fn carriers_end_with_their_authority_and_then_the_streams_of_a_peer_that_has_no_
     let copy = tempfile::tempdir().unwrap();
     let ca = copy.path().join("ca");
     std::fs::copy(&entry_files.ca, &ca).unwrap();
-    let security = authority::Files { ca, ..entry_files }.security(EXIT);
+    let security = crate::common::authority::Files { ca, ..entry_files }.security(EXIT);
     let (gate, forward) = entry(&security, "Native", carrier, target);
     let _entry = gate.until_ready();
     let open = Open::through(forward, &listener);
@@ -182,7 +168,7 @@ fn the_part_of_a_file_that_needs_no_restart_counts_and_the_rest_is_named() {
     let hash = exit.status()["configHash"].clone();
     let deny = format!(
         "deny: [{target_rule}]\n",
-        target_rule = common::rule(target)
+        target_rule = crate::common::rule(target)
     );
     exit.rewrite(&text(&format!("workers: 2\nresume: false\n{deny}")));
     open.assert_cut();
@@ -226,7 +212,7 @@ fn streams_stay_when_what_allowed_them_goes_and_end_by_a_rule_that_denies() {
     exit.rewrite(&text("").replace(
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         ),
         "",
     ));

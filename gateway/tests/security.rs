@@ -1,27 +1,14 @@
 //! Secured carriers: payload, refused peers, and connections that send nothing.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use authority::{Authority, Files};
-use common::*;
-use ends::*;
+use crate::common::authority::{Authority, Files};
+use crate::common::ends::*;
+use crate::common::*;
 
 fn carries_bulk_without_splicing(protocol: &str, ends: &Ends) {
     let (listener, target) = target();
@@ -29,7 +16,7 @@ fn carries_bulk_without_splicing(protocol: &str, ends: &Ends) {
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\nallow: [{target_rule}]\n",
         ends.exit,
-        target_rule = common::rule(target)
+        target_rule = crate::common::rule(target)
     ));
     let (entry, forward) = entry(&ends.entry, protocol, carrier, target);
     let entry = entry.until_ready();
@@ -95,7 +82,7 @@ fn a_rule_for_one_peer_is_for_the_one_whose_certificate_says_so() {
     let carrier = carrier_address();
     let _exit = Gate::with_file(&format!(
         "role: Exit\nsecurity: {both}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{}]\n",
-        common::rule(format!("{target},peer={ENTRY}"))
+        crate::common::rule(format!("{target},peer={ENTRY}"))
     ))
     .until_ready();
     let (named, forward) = entry(&ends.entry, "Native", carrier, target);

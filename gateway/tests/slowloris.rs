@@ -4,33 +4,16 @@
 //! The ignored test measures the delay of a legitimate client during such an attack.
 //! docs/performance.md has the results.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-#[path = "common/herd.rs"]
-mod herd;
-#[path = "common/meeting.rs"]
-mod meeting;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use authority::Authority;
-use common::*;
-use ends::*;
-use herd::Herd;
-use meeting::Place;
+use crate::common::authority::Authority;
+use crate::common::ends::*;
+use crate::common::herd::Herd;
+use crate::common::meeting::Place;
+use crate::common::*;
 
 const SILENT: usize = 5_000;
 /// Maximum memory of a waiting connection, in KiB. The maximum is three times the measured value:
@@ -162,7 +145,7 @@ fn clients(name: &'static str, protocol: &str, prefix: &'static [u8], target: So
 /// The port of a rendezvous. The legitimate client is a new leaf that visits.
 fn rendezvous(target: SocketAddr) -> Door {
     let place = Place::new();
-    let address = meeting::loopback(place.port);
+    let address = crate::common::meeting::loopback(place.port);
     let gate = place.rendezvous();
     let exit = place.exit("exit", target).until_ready();
     let visit = move || {

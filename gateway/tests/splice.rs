@@ -1,18 +1,9 @@
 //! Two muxgate processes on loopback: payload that the kernel moves, and the fallback to copying.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
 
-use common::*;
+use crate::common::*;
 
 const MIB: usize = 1 << 20;
 
@@ -23,7 +14,7 @@ fn pair(fields: &str, forward: &str, target: &TcpListener) -> Pair {
     let common = format!("protocol: Native\nsecurity: {{mode: None}}\n{fields}\nadmin: ADMIN\n");
     let exit = Gate::with_file(&format!(
         "{common}role: Exit\nlisten: 127.0.0.1:{carrier}\nallow: [{target_rule}]\n",
-        target_rule = common::rule(target)
+        target_rule = crate::common::rule(target)
     ));
     let entry = Gate::with_file(&format!(
         "{common}role: Entry\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nforwards:\n\

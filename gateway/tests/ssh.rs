@@ -1,26 +1,14 @@
 //! SSH against OpenSSH's ssh and sshd, and between two gateways.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-#[path = "common/agent.rs"]
-mod agent;
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::secured::ssh_key;
-use common::tools::{Running, run, sshd, stdout};
-use common::*;
+use crate::common::secured::ssh_key;
+use crate::common::tools::{Running, run, sshd, stdout};
+use crate::common::*;
 
 const MIB: usize = 1 << 20;
 
@@ -231,7 +219,7 @@ fn ssh_forwards_from_here_through_an_exit() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         ),
     );
     let forward = format!("{here}:{target}");
@@ -254,7 +242,7 @@ fn ssh_forwards_to_where_its_clients_say_and_to_unix_sockets() {
     let unix_listener = std::os::unix::net::UnixListener::bind(&unix).unwrap();
     let allow = format!(
         "allow: [{}, {{unix: {}}}]\n",
-        common::rule(target),
+        crate::common::rule(target),
         unix.display()
     );
     let _exit = exit(&keys.security(), port, &allow);
@@ -293,7 +281,7 @@ fn ssh_with_its_own_input_and_output_ends_with_its_stream() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         ),
     );
     let mut ssh = keys.ssh(port, "user", &["-W", &target.to_string()]);
@@ -333,7 +321,7 @@ fn a_user_with_an_rsa_key_logs_in_if_the_key_is_long_enough() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         ),
     );
     exit.line(&["the RSA key has 2048 bits"]);
@@ -349,7 +337,7 @@ fn a_user_with_an_rsa_key_logs_in_if_the_key_is_long_enough() {
 fn a_user_with_a_fido_key_logs_in() {
     let (keys, port) = (Keys::new(), free_port());
     let (listener, target) = target();
-    let agent = agent::Agent::start(keys.dir.path());
+    let agent = crate::common::agent::Agent::start(keys.dir.path());
     keys.authorize(&agent.public);
     std::fs::write(keys.at("fido.pub"), &agent.public).unwrap();
     let _exit = exit(
@@ -357,7 +345,7 @@ fn a_user_with_a_fido_key_logs_in() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         ),
     );
     let local = free_port();
@@ -378,7 +366,7 @@ fn aes_in_counter_mode_is_for_exits_that_offer_it() {
     let ciphers = ["-c", "aes256-ctr", "-m", "hmac-sha2-256-etm@openssh.com"];
     let allow = format!(
         "allow: [{target_rule}]\n",
-        target_rule = common::rule(target)
+        target_rule = crate::common::rule(target)
     );
     let port = free_port();
     let _default = exit(&keys.security(), port, &allow);
@@ -449,7 +437,7 @@ fn who_is_not_in_the_file_does_not_log_in_and_a_line_that_is_taken_out_ends_its_
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         ),
     );
     let said = keys.said(port, "stranger", &["-N"], &[]);
@@ -473,7 +461,7 @@ fn options_of_a_key_restrict_it_and_one_that_is_not_known_leaves_it_out() {
     let other = free_port();
     let allow = format!(
         "allow: [{}, {{cidr: 127.0.0.1/32, port: {other}}}]\nallowListen: ['{other}']\n",
-        common::rule(target)
+        crate::common::rule(target)
     );
     let exit = exit(&keys.security(), port, &allow);
     let key = keys.public("user");
@@ -539,7 +527,7 @@ fn certificates_log_in_for_as_long_as_they_are_good() {
         port,
         &format!(
             "allow: [{}]\n",
-            common::rule(format!("{target},peer=ssh:user@{}", print_of(&keys, "ca")))
+            crate::common::rule(format!("{target},peer=ssh:user@{}", print_of(&keys, "ca")))
         ),
     );
     let said = keys.said(port, "user", &["-N"], &[]);
@@ -609,7 +597,7 @@ fn a_rule_may_be_for_one_key() {
     let far = free_port();
     let rules = format!(
         "allow: [{}]\nallowListen: ['{far},peer=ssh:{print}']\n",
-        common::rule(format!("{target},peer=ssh:{print}"))
+        crate::common::rule(format!("{target},peer=ssh:{print}"))
     );
     let _exit = exit(&keys.security(), port, &rules);
     let here = free_port();
@@ -790,7 +778,7 @@ fn a_host_that_is_hashed_or_has_a_certificate_is_known() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         ),
     );
     let known = keys.at("hashed");
@@ -856,7 +844,7 @@ fn an_entry_logs_in_to_an_exit_of_ours_by_a_certificate() {
         port,
         &format!(
             "allow: [{target_rule}]\n",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         ),
     );
     let certificate = keys.at("user-cert.pub");
@@ -881,7 +869,7 @@ fn an_exit_of_another_protocol_takes_ssh_besides_with_the_same_rules() {
          allow: [{target_rule}]\nallowListen: ['{far}']\nssh: {{listen: '127.0.0.1:{port}', hostKeys: ['{}'], \
          authorizedKeys: '{}'}}\n",
         keys.at("host").display(),
-        keys.at("authorized_keys").display(), target_rule = common::rule(target)
+        keys.at("authorized_keys").display(), target_rule = crate::common::rule(target)
     ))
     .until_ready();
     let _entry = Gate::entry("Native", carrier, &[(forward, target)]).until_ready();

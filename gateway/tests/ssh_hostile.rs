@@ -1,23 +1,13 @@
 //! SSH clients that endlessly open streams, close streams or send data. The tests bound the memory
 //! that such clients use on an exit.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
-use common::*;
+use crate::common::*;
 use russh::client::{self, Handle, Handler};
 use russh::keys::{PrivateKeyWithHashAlg, PublicKeyOrCertificate, load_secret_key};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -107,7 +97,7 @@ async fn log_in(port: u16) -> (Arc<Handle<Anyone>>, Arc<AtomicBool>) {
 fn exit(port: u16, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nprotocol: SSH\nsecurity: {{mode: None}}\nlisten: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n\
-         allow: [{target_rule}]\nmemory: {{receive: 8Mi}}\nlimits: {{streams: 512}}\n", target_rule = common::rule(target)
+         allow: [{target_rule}]\nmemory: {{receive: 8Mi}}\nlimits: {{streams: 512}}\n", target_rule = crate::common::rule(target)
     ))
     .until_ready()
 }

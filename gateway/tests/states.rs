@@ -1,26 +1,13 @@
 //! What `/status` and `/metrics` report about the files that a gateway follows, and about the dials
 //! of its forwards.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
-use authority::{Authority, Files};
-use common::*;
-use ends::*;
+use crate::common::authority::{Authority, Files};
+use crate::common::ends::*;
+use crate::common::*;
 use serde_json::Value;
 
 /// The error of a file in `/status`; `None`: its newest content is in force.

@@ -1,19 +1,9 @@
 //! Forwards with several targets: the next one is dialled if a dial fails.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 
-use common::*;
+use crate::common::*;
 
 const PROTOCOLS: [&str; 6] = ["Native", "JMUX", "HTTP2", "QUIC", "HTTP3", "SSH"];
 
@@ -30,7 +20,7 @@ fn exit(protocol: &str, carrier: SocketAddr, allow: &[SocketAddr], more: &str) -
     Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: '{carrier}'\nadmin: ADMIN\n\
          workers: 1\n{more}allow: [{}]\n",
-        common::rules::rules(allow)
+        crate::common::rules::rules(allow)
     ))
 }
 

@@ -1,33 +1,15 @@
 //! Load balancers in front of carrier ports: trusted PROXY headers, untrusted headers, and
 //! connections without a header. The load balancer has the address 127.0.0.2 in these tests.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-#[path = "common/ends.rs"]
-mod ends;
-#[path = "common/herd.rs"]
-mod herd;
-#[path = "common/meeting.rs"]
-mod meeting;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use authority::Authority;
-use common::*;
-use ends::*;
-use herd::Herd;
-use meeting::Place;
+use crate::common::authority::Authority;
+use crate::common::ends::*;
+use crate::common::herd::Herd;
+use crate::common::meeting::Place;
+use crate::common::*;
 
 const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const CLIENT: &str = "203.0.113.7:5000";
@@ -370,7 +352,7 @@ fn the_networks_are_taken_over_while_the_exit_runs() {
     let file = |more: &str| {
         format!(
             "role: Exit\nsecurity: {{mode: None}}\nlisten: '{carrier}'\nadmin: ADMIN\nallow: [{target_rule}]\n{more}",
-            target_rule = common::rule(target)
+            target_rule = crate::common::rule(target)
         )
     };
     let exit = Gate::with_file(&file("")).until_ready();
@@ -389,9 +371,9 @@ fn the_networks_are_taken_over_while_the_exit_runs() {
 #[test]
 fn a_rendezvous_knows_the_clients_of_its_load_balancer_too() {
     let place = Place::new();
-    let address = meeting::loopback(place.port);
+    let address = crate::common::meeting::loopback(place.port);
     let rendezvous = place.rendezvous_with(&["--trusted-proxy", "127.0.0.2"]);
-    let nowhere = meeting::loopback(1);
+    let nowhere = crate::common::meeting::loopback(1);
     let leaf =
         |at: SocketAddr| Gate::with_file(&place.exit_file_at("exit", nowhere, at)).until_ready();
     let direct = leaf(address);

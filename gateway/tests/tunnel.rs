@@ -1,19 +1,10 @@
 //! Two muxgate processes on loopback with real sockets, tested through their clients and targets.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::common::*;
 
 const MIB: usize = 1 << 20;
 
@@ -350,7 +341,7 @@ fn two_workers_carry_many_streams_and_drain_together(protocol: &str) {
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          workers: 2\nallow: [{address_rule}]\n",
-        address_rule = common::rule(address)
+        address_rule = crate::common::rule(address)
     ));
     let entry = Gate::with_file(&format!(
         "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect:\n- name: far\n  address: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
@@ -396,7 +387,7 @@ fn targets_that_do_not_read_cost_no_more_than_the_budget(protocol: &str) {
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          allow: [{address_rule}]\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n",
-        address_rule = common::rule(address)
+        address_rule = crate::common::rule(address)
     ));
     let entry = Gate::entry(protocol, carrier, &[(forward, address)]).until_ready();
     let before = exit.status()["process"]["maxRssBytes"].as_u64().unwrap();
@@ -542,7 +533,7 @@ fn a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline(prot
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          allow: [{address_rule}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 5}}\n",
-        address_rule = common::rule(address)
+        address_rule = crate::common::rule(address)
     ));
     let entry = Gate::entry(protocol, carrier, &[(forward, address)]).until_ready();
     let open = || {
@@ -604,7 +595,7 @@ fn streams_that_were_idle_keep_to_what_is_left_of_the_sessions_credit() {
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          allow: [{address_rule}]\nmemory: {{receive: 1Mi}}\n",
-        address_rule = common::rule(address)
+        address_rule = crate::common::rule(address)
     ));
     let entry = Gate::entry("Native", carrier, &[(forward, address)]).until_ready();
     let stream = |_| {

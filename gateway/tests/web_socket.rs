@@ -1,23 +1,12 @@
 //! WebSocket carriers with a third-party client: tungstenite.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
-
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use authority::Authority;
-use common::peer::hello;
-use common::*;
+use crate::common::authority::Authority;
+use crate::common::peer::hello;
+use crate::common::*;
 use muxtunnel_proto::native::codec::{self, Decoded, Frame};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};

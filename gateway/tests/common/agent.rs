@@ -1,8 +1,6 @@
 //! An ssh-agent (draft-ietf-sshm-ssh-agent) with one FIDO key in software, whose user always
 //! touches it (OpenSSH's PROTOCOL.u2f).
 
-#![allow(unreachable_pub, reason = "shared by path, as the other helpers are")]
-
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};

@@ -1,21 +1,13 @@
 //! aioquic, from the PyPI package of that name, as either end of HTTP/3
 //! (gateway/tests/aioquic/proxy.py).
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "shared by tests"
-)]
-
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-use crate::authority::Files;
+use crate::common::authority::Files;
 use crate::common::tools::Running;
 use crate::common::{free_port, until};
 

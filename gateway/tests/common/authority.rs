@@ -1,12 +1,5 @@
 //! Authorities and certificates for tests, generated on each call.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "shared by tests"
-)]
-
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

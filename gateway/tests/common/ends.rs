@@ -1,17 +1,10 @@
 //! Two ends with secured carriers, and checks of the transferred data.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "shared by tests"
-)]
-
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-use crate::authority::{Authority, Files};
+use crate::common::authority::{Authority, Files};
 use crate::common::*;
 
 pub const MIB: usize = 1 << 20;

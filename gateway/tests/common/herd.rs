@@ -1,12 +1,5 @@
 //! Many connections that send little data slowly, as in a slowloris attack.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "shared by tests"
-)]
-
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;

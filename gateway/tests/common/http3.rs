@@ -1,13 +1,5 @@
 //! An HTTP/3 client that can send arbitrary bytes.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "shared by tests"
-)]
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -16,7 +8,7 @@ use quinn::{Connection, ConnectionError, Endpoint, SendStream};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::authority::Files;
+use crate::common::authority::Files;
 
 const MIB: usize = 1 << 20;
 

@@ -1,18 +1,10 @@
 //! Checks of both ends of HTTP/2, for third-party programs as well as gateways of this project.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "shared by tests"
-)]
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 
-use crate::authority::{Authority, Files};
+use crate::common::authority::{Authority, Files};
 use crate::common::*;
 
 pub const MIB: usize = 1 << 20;

@@ -1,18 +1,11 @@
 //! A rendezvous, and the leaves that meet there.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "shared by tests"
-)]
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::common::ends::keys_of_all_roles;
 use crate::common::*;
-use crate::ends::keys_of_all_roles;
 
 pub fn loopback(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()

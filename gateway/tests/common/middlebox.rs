@@ -1,13 +1,6 @@
 //! A device on the path that ends the connections of both sides, such as a proxy or a load
 //! balancer.
 
-#![allow(
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "shared by tests"
-)]
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

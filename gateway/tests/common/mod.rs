@@ -1,19 +1,22 @@
 //! A pair of muxgate processes on loopback, and a target.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "shared by tests"
-)]
-
+pub mod agent;
+pub mod aioquic;
+pub mod authority;
+pub mod ends;
+pub mod envoy;
+pub mod frames;
+pub mod herd;
+pub mod http3;
+pub mod interop;
+pub mod meeting;
+pub mod middlebox;
 pub mod namespace;
 pub mod path;
 pub mod peer;
 pub mod rules;
 pub mod secured;
+pub mod slow_link;
 pub mod slow_path;
 pub mod spellings;
 pub mod tools;

@@ -1,12 +1,5 @@
 //! Rules for targets, from their form on the command line to their form in a file.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "shared by tests"
-)]
-
 use std::fmt::Display;
 
 use muxtunnel_gateway_config::Rule;

@@ -3,13 +3,6 @@
 //! Python moves the packets between two TUN interfaces. The kernels at both ends see a slow path:
 //! handshakes, acknowledgements and probes of TCP take as long as payload.
 
-#![allow(
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "shared by tests"
-)]
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

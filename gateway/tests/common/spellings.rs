@@ -1,12 +1,5 @@
 //! Spellings of protected addresses, which only a literal rule permits.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "shared by tests"
-)]
-
 use std::net::Ipv4Addr;
 
 /// Protected IPv4 addresses.

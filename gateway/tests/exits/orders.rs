@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::ends::{gateway_key, public_keys};
 use super::*;
+use crate::common::ends::{gateway_key, public_keys};
 
 /// Within this time, new streams use another order.
 const FAIL_OVER_MAX: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ fn streams_that_resume_at_the_lowest_order_are_not_lost_while_others_use_the_nex
     let (listener, target) = target();
     let [first, second, forward] = [(); 3].map(|()| local(free_port()));
     let [_at_first, at_second] = [first, second].map(|at| exit(at, target).until_ready());
-    let path = common::path::Path::to(first);
+    let path = crate::common::path::Path::to(first);
     let connect = exits(&[(&path.address, 0), (&second, 1)]);
     let entry = entry(&connect, forward, target).until_ready();
     let mut early = Stream::open(forward, &listener);
@@ -112,7 +112,7 @@ fn the_keys_of_one_exit_are_not_accepted_for_another() {
     let gate = |name: &str, carrier: SocketAddr| {
         let (file, [_, public]) = key_of(name);
         let security = public_keys(&file, &[&entry_key]);
-        let gate = super::ends::exit(&security, carrier, target);
+        let gate = crate::common::ends::exit(&security, carrier, target);
         (gate, public)
     };
     let (at_first, first_key) = gate("first", first);

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::*;
-use crate::authority::{Authority, Files};
+use crate::common::authority::{Authority, Files};
 
 /// A proxy with the certificate of `files`, which ends TLS and passes the bytes on to `to`. Returns its
 /// port.
