@@ -214,33 +214,41 @@ fn an_exit_that_was_restarted_says_that_it_knows_nobody() {
     drop(entry);
 }
 
-/// Sends copies of `datagram` from other addresses until dropped.
-struct Flood(Arc<AtomicBool>, Option<std::thread::JoinHandle<u64>>);
+/// Sends datagrams from other addresses until stopped.
+struct Flood {
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    thread: std::thread::JoinHandle<()>,
+}
 
 impl Flood {
     fn of(to: SocketAddr, make: impl Fn(u64) -> Vec<u8> + Send + 'static) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let (stop, sent) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&sent));
         let thread = std::thread::spawn(move || {
             let sockets: Vec<_> = (0..50)
                 .map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
                 .collect();
-            let mut sent = 0;
             while !stopped.load(Relaxed) {
                 for socket in &sockets {
-                    let _ = socket.send_to(&make(sent), to);
-                    sent += 1;
+                    let _ = socket.send_to(&make(count.fetch_add(1, Relaxed)), to);
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
-            sent
         });
-        Self(stop, Some(thread))
+        Self { stop, sent, thread }
     }
 
-    fn end(mut self) -> u64 {
-        self.0.store(true, Relaxed);
-        self.1.take().unwrap().join().unwrap()
+    fn sent(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+
+    fn end(self) {
+        self.stop.store(true, Relaxed);
+        self.thread.join().unwrap();
     }
 }
 
@@ -276,9 +284,10 @@ fn strangers_cost_no_memory_and_no_carrier() {
     ];
     let client = connect(tunnel.forward);
     assert_bulk(&client, accept(&tunnel.listener), 8 * MIB);
-    std::thread::sleep(Duration::from_secs(1));
-    let sent: u64 = floods.into_iter().map(Flood::end).sum();
-    assert!(sent > 10_000, "only {sent} datagrams");
+    let sent = || floods.iter().map(Flood::sent).sum::<u64>();
+    until("the strangers have sent many datagrams", || sent() > 30_000);
+    let sent = sent();
+    floods.into_iter().for_each(Flood::end);
     let status = tunnel.exit.status();
     let grown = status["process"]["maxRssBytes"].as_u64().unwrap() - before;
     assert!(

@@ -76,9 +76,7 @@ impl Host {
         let socket = self
             .namespace
             .enter(|| UdpSocket::bind((address, 0)).unwrap());
-        socket
-            .set_read_timeout(Some(Duration::from_secs(5)))
-            .unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     }
 
@@ -231,8 +229,11 @@ fn each_identity_has_its_own_addresses_also_behind_a_restart() {
         let _exit = hosts.exit(&POOLS);
         let near = hosts.entries[0].udp(LAPTOP[0]);
         let far = hosts.exit.udp(EXIT);
-        far.set_read_timeout(Some(Duration::from_millis(200)))
-            .unwrap();
+        for socket in [&near, &far] {
+            socket
+                .set_read_timeout(Some(Duration::from_millis(200)))
+                .unwrap();
+        }
         until("the laptop is back", || exchanged(&near, &far));
     }
 }

@@ -232,9 +232,7 @@ fn past_a_number_of_handshakes_clients_have_to_show_where_they_are() {
     let exit = Gate::exit("QUIC", carrier, &["127.0.0.1:9"]);
     let clients = first_words(96).into_iter().map(|datagram| {
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-        client
-            .set_read_timeout(Some(Duration::from_secs(3)))
-            .unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.send_to(&datagram, ("127.0.0.1", carrier)).unwrap();
         let mut answer = [0; 2048];
         client.recv(&mut answer).unwrap();

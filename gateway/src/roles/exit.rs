@@ -158,7 +158,7 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
                 None => Use::Silent(source),
             };
             if let Some(place) = exit.place(carrier.identity(), use_of_place) {
-                exit.pass_on(carrier, greeting, place);
+                exit.pass_on(carrier, greeting, place).await;
             }
         }
         Err(HandshakeError::Silent(end)) => report(&peer, false, &end, exit.session.protocol),
@@ -226,26 +226,36 @@ impl Exit {
     }
 
     /// Passes a carrier to its worker.
-    fn pass_on(&self, carrier: Box<dyn Transport>, greeting: Greeting, place: Place) {
+    async fn pass_on(&self, carrier: Box<dyn Transport>, greeting: Greeting, place: Place) {
         let Greeting { unread, joins, .. } = greeting;
         if joins.is_none() && self.is_closed() {
             return turn_away(carrier.into(), self.session.protocol);
         }
-        let passed = carrier.detach().and_then(|carrier| match joins {
-            None => {
-                self.handover.begin(carrier, unread, place);
-                Ok(())
+        let worker = match &joins {
+            None => self.handover.fewest(),
+            Some(id) => new_session::worker_of(id),
+        };
+        if !self.handover.has_worker(worker) {
+            return refuse(carrier.into());
+        }
+        let peer = carrier.peer();
+        let carrier = match carrier.detach() {
+            Ok(carrier) => carrier,
+            Err(error) => {
+                tracing::warn!(%error, "Cannot pass a carrier to its worker");
+                return;
             }
-            Some(id) => {
-                let worker = new_session::worker_of(&id);
-                match self.handover.join(worker, id, carrier, unread, place) {
-                    Ok(()) => Ok(()),
-                    Err(carrier) => carrier.attach().map(|carrier| refuse(carrier.into())),
-                }
-            }
-        });
-        if let Err(error) = passed {
-            tracing::warn!(%error, "Cannot pass a carrier to its worker");
+        };
+        let handed = Handed {
+            carrier,
+            unread,
+            joins,
+            place,
+        };
+        if let Err(end) = self.handover.pass_on(worker, handed).await {
+            let telemetry = &self.worker.telemetry;
+            telemetry.streams.refused(Code::TooManyCarriers);
+            report(&peer, false, &end, self.session.protocol);
         }
     }
 

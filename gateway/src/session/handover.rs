@@ -4,7 +4,8 @@
 //! connections stay on the worker that accepted them. The accepting worker passes on every other
 //! carrier. A carrier that joins a session goes to the worker that the session id specifies. A
 //! carrier that starts a session goes to the worker with the fewest carriers. Each worker's queue
-//! has room for all carriers.
+//! has room for as many carriers as the exit has places. A further carrier waits for room, or until
+//! it is evicted.
 //!
 //! `limits.carriers` bounds carriers once their hello is read. Before the hello is read, the
 //! [`HandshakeLimiter`] bounds the connections. At the limit, a new carrier may get the place of
@@ -21,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, permits_max};
 use crate::io::transport::Detached;
+use crate::session::end::SessionEnd;
 pub(crate) use holders::Use;
 use holders::{Held, Holders};
 
@@ -172,59 +174,39 @@ impl Handover {
             .map_err(|_| TooMany::OfExit)
     }
 
-    /// Passes a carrier that starts a session to the worker with the fewest carriers.
-    pub(crate) fn begin(&self, carrier: Box<dyn Detached>, unread: Vec<u8>, place: Place) {
-        let fewest = {
-            let by_worker = &self.carriers().by_worker;
-            (0..by_worker.len()).min_by_key(|worker| by_worker[*worker])
-        };
-        self.pass_on(
-            fewest,
-            Handed {
-                carrier,
-                unread,
-                joins: None,
-                place,
-            },
-        );
+    /// The worker with the fewest carriers.
+    pub(crate) fn fewest(&self) -> usize {
+        let by_worker = &self.carriers().by_worker;
+        let fewest = (0..by_worker.len()).min_by_key(|worker| by_worker[*worker]);
+        fewest.unwrap_or_default()
     }
 
-    /// Passes a carrier to `worker`, which runs the session that the carrier joins.
+    pub(crate) fn has_worker(&self, worker: usize) -> bool {
+        worker < self.workers.len()
+    }
+
+    /// Passes a carrier to `worker`. Waits while the worker's queue is full: carriers that were
+    /// evicted after they entered the queue are still in it.
     ///
     /// # Errors
-    /// `worker` does not exist.
-    pub(crate) fn join(
+    /// [`SessionEnd::Evicted`]: the carrier was evicted while it waited for room in the queue.
+    pub(crate) async fn pass_on(
         &self,
         worker: usize,
-        session_id: [u8; 16],
-        carrier: Box<dyn Detached>,
-        unread: Vec<u8>,
-        place: Place,
-    ) -> Result<(), Box<dyn Detached>> {
-        if worker >= self.workers.len() {
-            return Err(carrier);
-        }
-        let joins = Some(session_id);
-        self.pass_on(
-            Some(worker),
-            Handed {
-                carrier,
-                unread,
-                joins,
-                place,
-            },
-        );
-        Ok(())
-    }
-
-    fn pass_on(&self, worker: Option<usize>, mut handed: Handed) {
-        let Some(worker) = worker else {
-            return;
-        };
+        mut handed: Handed,
+    ) -> Result<(), SessionEnd> {
         self.carriers().by_worker[worker] += 1;
         handed.place.worker = Some(worker);
+        let room = tokio::select! {
+            biased;
+            room = self.workers[worker].reserve() => room,
+            () = handed.place.evicted() => return Err(SessionEnd::Evicted),
+        };
         // If a worker has stopped, the process has ended or is about to end.
-        let _ = self.workers[worker].try_send(handed);
+        if let Ok(room) = room {
+            room.send(handed);
+        }
+        Ok(())
     }
 
     fn carriers(&self) -> MutexGuard<'_, Counts> {
@@ -234,6 +216,8 @@ impl Handover {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn socket() -> Box<dyn Detached> {
@@ -241,12 +225,24 @@ mod tests {
         Box::new(std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap())
     }
 
+    /// Passes a carrier to a worker whose queue has room.
+    fn pass_on(handover: &Handover, worker: usize, joins: Option<[u8; 16]>, place: Place) {
+        let handed = Handed {
+            carrier: socket(),
+            unread: b"hello".to_vec(),
+            joins,
+            place,
+        };
+        let passed = handover.pass_on(worker, handed).now_or_never();
+        passed.unwrap().unwrap();
+    }
+
     #[test]
     fn carriers_go_where_there_are_fewest_up_to_the_limit_of_all() {
         let (handover, mut receivers) = Handover::new(2, 3);
         for _ in 0..3 {
             let place = handover.admit((None, None), Use::First).unwrap();
-            handover.begin(socket(), Vec::new(), place);
+            pass_on(&handover, handover.fewest(), None, place);
         }
         assert_eq!(handover.carriers().by_worker, [2, 1]);
         assert_eq!(
@@ -264,17 +260,47 @@ mod tests {
         let id = [1; 16];
         for worker in [1, 1] {
             let place = handover.admit((None, None), Use::First).unwrap();
-            let joined = handover.join(worker, id, socket(), b"hello".to_vec(), place);
-            assert!(joined.is_ok());
+            pass_on(&handover, worker, Some(id), place);
         }
         let handed = receivers[1].try_recv().unwrap();
         assert_eq!(
             (handed.joins, &handed.unread[..]),
             (Some(id), &b"hello"[..])
         );
-        let place = handover.admit((None, None), Use::First).unwrap();
-        assert!(handover.join(2, id, socket(), Vec::new(), place).is_err());
+        assert!(!handover.has_worker(2));
         assert_eq!(handover.carriers().by_worker, [0, 2]);
+        assert_eq!(handover.carriers().all, 2);
+    }
+
+    #[test]
+    fn a_carrier_waits_for_room_behind_carriers_that_were_evicted_in_the_queue() {
+        let (handover, mut receivers) = Handover::new(1, 2);
+        let mut all: Vec<_> = (0..5)
+            .map(|number| {
+                let handed = Handed {
+                    carrier: socket(),
+                    unread: vec![number],
+                    joins: None,
+                    place: handover.admit((None, None), Use::Silent(None)).unwrap(),
+                };
+                let mut passed = Box::pin(handover.pass_on(0, handed));
+                assert_eq!(passed.as_mut().now_or_never().is_some(), number < 2);
+                passed
+            })
+            .collect();
+        // Carriers 3 and 4 have the two places. The other carriers were evicted: 0 and 1 in the
+        // queue, 2 before it had room there.
+        let evicted = all.remove(2).now_or_never().unwrap();
+        assert!(matches!(evicted, Err(SessionEnd::Evicted)));
+        let mut received = Vec::new();
+        for _ in 0..2 {
+            received.push(receivers[0].try_recv().unwrap());
+            let waits = all.remove(2).now_or_never();
+            assert!(waits.unwrap().is_ok());
+        }
+        received.extend(std::iter::from_fn(|| receivers[0].try_recv().ok()));
+        let numbers = received.iter().map(|handed| handed.unread[0]);
+        assert_eq!(numbers.collect::<Vec<_>>(), [0, 1, 3, 4]);
         assert_eq!(handover.carriers().all, 2);
     }
 

@@ -5,35 +5,34 @@
 //! has moved for [`QUIET_ROUNDS`] rounds of the event loop. So a delayed action of the kernel costs
 //! at most one tick.
 
+mod mischief;
+mod streams;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_proto::{Priority, Reason, Refusal};
 use tokio::runtime::LocalOptions;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use super::choice::Choices;
 use super::profile::{Profile, SESSION_ID};
-use super::record::{CLIENT, Open, Record, Shared, TARGET, address, payload};
+use super::record::{Record, Shared};
 use super::seen::Seen;
 use super::stage::{Stage, Whose};
-use super::{application, kernel, rest, wire};
-use crate::base::forward::Admission;
+use super::{kernel, rest, wire};
 use crate::base::memory_budget::MemoryBudget;
 use crate::base::patience::Patience;
 use crate::base::telemetry::Telemetry;
 use crate::io::transport::Transport;
-use crate::net::dial::Dialled;
 use crate::session::driver::{Carrier, Driver};
 use crate::session::hello;
-use crate::session::mux::{CarrierPool, NoCarrier, OpenEnd, Progress, Refused};
-use crate::session::mux::{Dial, Dialler};
-use crate::stream::account::Local;
+use crate::session::mux::{CarrierPool, NoCarrier, Progress};
 use crate::stream::buffers::Pool;
-use crate::stream::early_data::Connection;
+use mischief::Mischief;
+use streams::{dialler, no_dialler};
 
 pub(super) const ENTRY: usize = 0;
 pub(super) const EXIT: usize = 1;
@@ -56,13 +55,6 @@ const END_MAX: Duration = Duration::from_secs(90);
 /// Time after the end of the last stream within which the sessions must release everything that
 /// they held for streams.
 const REST_MAX: Duration = Duration::from_secs(10);
-/// Maximum number of events for which a fault waits, not counting [`HELLO_ACTIVITY`].
-const ACTIVITY_MAX: usize = 1000;
-/// Number of events of a session's hello and of its first streams. Most faults wait for this number
-/// of further events.
-const HELLO_ACTIVITY: u64 = 40;
-/// Pause before a retry of an open that found no room.
-const OPEN_AGAIN: Duration = Duration::from_millis(5);
 
 pub(super) struct Run {
     pub(super) native: bool,
@@ -86,23 +78,6 @@ pub(super) fn run(seed: u64, printed: bool) -> Run {
             hash: stage.hash(),
         }
     })
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Mischief {
-    CutOne,
-    CutHalf,
-    CutAll,
-    Retire,
-    GoAway,
-    ShutDown(usize),
-    GiveUp,
-}
-
-impl Mischief {
-    const fn is_cut(self) -> bool {
-        matches!(self, Self::CutOne | Self::CutHalf | Self::CutAll)
-    }
 }
 
 enum Cable {
@@ -442,301 +417,4 @@ impl World {
             }
         }
     }
-
-    /// Opens a stream; tries again while there is no room for it.
-    async fn open(self: Rc<Self>, label: usize) {
-        let record = Rc::clone(&self.records.borrow()[label]);
-        let after = record.borrow().opens_after;
-        tokio::time::sleep(after).await;
-        let mut connection = self.connect(&record);
-        loop {
-            if let Some(excuse) = self.excuse.get() {
-                record.borrow_mut().excuse(excuse);
-            }
-            let refused = self.refused(&record);
-            let entry = &self.drivers[ENTRY];
-            match entry.open(&Record::url(label), Priority::Auto, connection, refused) {
-                Ok(()) => return self.stage.moved(),
-                Err(not_opened) => connection = not_opened.connection,
-            }
-            if entry.has_ended() {
-                record.borrow_mut().open = Open::TurnedAway;
-                return connection.turn_away();
-            }
-            if self.goes_away.get() && entry.progress() == Progress::GoingAway {
-                record.borrow_mut().open = Open::Returned;
-                return self.elsewhere(&record, connection);
-            }
-            tokio::time::sleep(OPEN_AGAIN).await;
-        }
-    }
-
-    fn connect(&self, record: &Shared) -> Connection {
-        let mut borrowed = record.borrow_mut();
-        let (label, early) = (borrowed.label, borrowed.early);
-        let mut choices = self.stage.choices(Whose::Stream, NEAR + label as u64);
-        let (near, far) = self.stage.local_pair(&mut choices);
-        let (ended, closed) = oneshot::channel();
-        borrowed.closed = Some(closed);
-        borrowed.halves[CLIENT].sent = early as u64;
-        let connection = Connection {
-            socket: near,
-            local: Local::of_client(&Record::url(label), RefCell::new(Some(ended))),
-            early: payload(label, CLIENT, 0, early).to_vec(),
-            answer: borrowed.answer,
-            source: None,
-            has_next: false,
-        };
-        drop(borrowed);
-        let (stage, record) = (Rc::clone(&self.stage), Rc::clone(record));
-        tokio::task::spawn_local(application::run(stage, record, CLIENT, far, Vec::new()));
-        connection
-    }
-
-    /// Returns the callback for a failed open.
-    fn refused(self: &Rc<Self>, record: &Shared) -> Refused {
-        let (world, record) = (Rc::clone(self), Rc::clone(record));
-        Box::new(move |end| {
-            let stage = &world.stage;
-            stage.moved();
-            if let Err(error) = record.borrow_mut().ended(&end) {
-                stage.fail(error);
-            }
-            match end {
-                OpenEnd::Returned(connection) => {
-                    stage.see(Seen::OpenReturned);
-                    if !connection.early.is_empty() {
-                        stage.see(Seen::OpenReturnedWithBytes);
-                    }
-                    world.elsewhere(&record, connection);
-                }
-                // An exit that goes away may cause a refusal if the session does not resume. Such a
-                // session does not retain the sent bytes that another exit would need, and JMUX
-                // cannot announce its shutdown.
-                OpenEnd::Refused(_) if world.goes_away.get() && !stage.profile.resume => {
-                    record.borrow_mut().excuse("the exit goes away");
-                }
-                OpenEnd::Refused(_) | OpenEnd::Abandoned | OpenEnd::Failed(..) => {}
-            }
-        })
-    }
-
-    /// Simulates another exit, close to the target, that takes the stream.
-    fn elsewhere(&self, record: &Shared, connection: Connection) {
-        let mut borrowed = record.borrow_mut();
-        let label = borrowed.label;
-        self.stage.say(&format!("stream {label}: goes elsewhere"));
-        if borrowed.dials > 0 {
-            self.stage.fail(format!(
-                "stream {label}: the peer returned the open after it had dialled the target"
-            ));
-            return;
-        }
-        if let Err(error) = borrowed.receive(TARGET, &connection.early) {
-            self.stage.fail(error);
-        }
-        let answer = borrowed.grant.clone();
-        borrowed.halves[TARGET].started = true;
-        drop(borrowed);
-        let (stage, record) = (Rc::clone(&self.stage), Rc::clone(record));
-        let target = application::run(stage, record, TARGET, connection.socket, answer);
-        tokio::task::spawn_local(target);
-    }
-
-    fn plan_mischief(self: &Rc<Self>) {
-        let profile = &self.stage.profile;
-        let mut plan = Vec::new();
-        let mut choices = self.choices.borrow_mut();
-        for _ in 0..profile.cuts {
-            plan.push(choices.of(&[Mischief::CutOne, Mischief::CutHalf, Mischief::CutAll]));
-        }
-        if profile.retires {
-            plan.extend([Mischief::Retire; 2]);
-        }
-        if profile.go_away {
-            plan.push(Mischief::GoAway);
-        }
-        plan.extend(profile.shut_down.map(Mischief::ShutDown));
-        if profile.give_up {
-            plan.push(Mischief::GiveUp);
-        }
-        for mischief in plan {
-            if choices.one_in(2) {
-                let after = choices.length(ACTIVITY_MAX) as u64;
-                let in_hello = choices.one_in(8);
-                let after = after + if in_hello { 0 } else { HELLO_ACTIVITY };
-                self.plan.borrow_mut().push((after, mischief));
-                continue;
-            }
-            let most = profile.fair_after.as_millis() as usize;
-            let after = Duration::from_millis(choices.length(most) as u64);
-            let world = self.clone();
-            tokio::task::spawn_local(async move {
-                tokio::time::sleep(after).await;
-                if !world.stopped.get() {
-                    world.make(mischief);
-                }
-            });
-        }
-    }
-
-    fn is_busy(&self) -> bool {
-        self.cables.borrow().iter().any(Cable::is_busy)
-    }
-
-    fn make_due(&self) {
-        let activity = self.stage.activity();
-        if self.stopped.get() {
-            return;
-        }
-        loop {
-            let mut plan = self.plan.borrow_mut();
-            // A cut waits until bytes are in flight.
-            let is_due = |(after, mischief): &(u64, Mischief)| {
-                *after <= activity && (self.is_busy() || !mischief.is_cut())
-            };
-            let Some(due) = plan.iter().position(is_due) else {
-                return;
-            };
-            let (_, mischief) = plan.swap_remove(due);
-            drop(plan);
-            self.make(mischief);
-        }
-    }
-
-    fn make(&self, mischief: Mischief) {
-        let [entry, exit] = &self.drivers;
-        self.stage.say(&format!("{mischief:?}"));
-        self.stage.moved();
-        match mischief {
-            Mischief::CutOne | Mischief::CutHalf | Mischief::CutAll => self.cut(mischief),
-            Mischief::Retire => {
-                entry.retire_one();
-            }
-            Mischief::GoAway => {
-                self.goes_away.set(true);
-                exit.go_away();
-            }
-            Mischief::ShutDown(side) => {
-                self.stage.see(Seen::ShutDown);
-                self.excuse("the session is shut down");
-                // A side without a carrier has no session yet.
-                if self.runs[side].get() {
-                    self.drivers[side].shut_down();
-                } else {
-                    entry.shut_down();
-                }
-            }
-            Mischief::GiveUp => {
-                self.stage.see(Seen::GivenUp);
-                self.excuse("the session is given up");
-                entry.give_up("drawn".to_owned());
-            }
-        }
-    }
-
-    fn cut(&self, mischief: Mischief) {
-        let mut choices = self.choices.borrow_mut();
-        let mut cables = self.cables.borrow_mut();
-        cables.retain(Cable::is_whole);
-        if cables.is_empty() {
-            return;
-        }
-        let is_new = self
-            .drivers
-            .iter()
-            .any(|driver| driver.progress() == Progress::Hello);
-        // The gateways alone decide whether a new session outlives its carrier, so the world
-        // permits both.
-        let may_go_on = is_new && self.stage.profile.resume;
-        self.may_go_on.set(self.may_go_on.get() || may_go_on);
-        if is_new || !self.stage.profile.resume {
-            if self
-                .records
-                .borrow()
-                .iter()
-                .any(|record| !record.borrow().is_over())
-            {
-                self.stage.see(Seen::SessionLost);
-            }
-            self.excuse("the session's carrier is cut");
-        }
-        let chosen = choices.below(cables.len());
-        for (index, cable) in cables.iter().enumerate() {
-            if index != chosen && !matches!(mischief, Mischief::CutAll) {
-                continue;
-            }
-            let side = choices.below(2);
-            match (cable, mischief) {
-                (Cable::Kernel(cable), _) => cable.cut(&self.stage, side),
-                (Cable::Wire(cable), Mischief::CutHalf) => cable.cut_half(&self.stage, side),
-                (Cable::Wire(cable), _) => cable.cut(),
-            }
-        }
-    }
-}
-
-/// The choices about a stream's client connection have the number ([`Whose::Stream`]) `NEAR` plus
-/// the stream's label. The choices about its target connection have the number `FAR` plus the
-/// label.
-const NEAR: u64 = 1 << 10;
-const FAR: u64 = 2 << 10;
-
-fn no_dialler(stage: &Rc<Stage>) -> Dialler {
-    let stage = Rc::clone(stage);
-    Box::new(move |target: String, _, _| -> Dial {
-        stage.fail(format!("the entry dials {target}"));
-        Box::pin(std::future::pending())
-    })
-}
-
-struct Dialling(Shared);
-
-impl Drop for Dialling {
-    fn drop(&mut self) {
-        self.0.borrow_mut().dialling -= 1;
-    }
-}
-
-fn dialler(stage: &Rc<Stage>, records: &Rc<RefCell<Vec<Shared>>>) -> Dialler {
-    let (stage, records) = (Rc::clone(stage), Rc::clone(records));
-    Box::new(move |target: String, _, _| -> Dial {
-        let (stage, label) = (Rc::clone(&stage), Record::label_of(&target));
-        let record = label.and_then(|label| records.borrow().get(label).cloned());
-        let Some(record) = record else {
-            stage.fail(format!("{target} is dialled without an open"));
-            return Box::pin(std::future::pending());
-        };
-        let mut borrowed = record.borrow_mut();
-        borrowed.dials += 1;
-        borrowed.dialling += 1;
-        if borrowed.dials > 1 {
-            stage.fail(format!("{target} is dialled a second time"));
-        }
-        let (takes, refused) = (borrowed.dial_takes, borrowed.refused);
-        drop(borrowed);
-        let dialling = Dialling(Rc::clone(&record));
-        Box::pin(async move {
-            let _dialling = dialling;
-            tokio::time::sleep(takes).await;
-            stage.moved();
-            if refused {
-                return Err(Refusal::new(Reason::General, "drawn"));
-            }
-            let label = record.borrow().label;
-            let mut choices = stage.choices(Whose::Stream, FAR + label as u64);
-            let (near, far) = stage.local_pair(&mut choices);
-            record.borrow_mut().halves[TARGET].started = true;
-            tokio::task::spawn_local(application::run(stage, record, TARGET, far, Vec::new()));
-            Ok(Dialled {
-                socket: near,
-                address: address(label)
-                    .parse::<std::net::SocketAddr>()
-                    .unwrap()
-                    .into(),
-                admission: Admission::default(),
-                url: None,
-            })
-        })
-    })
 }

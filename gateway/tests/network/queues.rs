@@ -1,0 +1,131 @@
+//! Interfaces with several queues.
+
+use super::*;
+
+/// Number of datagrams of one flow in one direction. The number is small enough that the queue of
+/// an interface holds the datagrams of all flows, so few datagrams are lost on a busy machine.
+const NUMBERS: u32 = 500;
+const FLOWS: usize = 16;
+/// How long a flow waits for its next datagram.
+const LAST: Duration = Duration::from_secs(5);
+
+/// Sends numbered datagrams over [`FLOWS`] flows, in both directions at once. Expects that most
+/// datagrams arrive, in order.
+fn numbers_keep_their_order(hosts: &Hosts) {
+    thread::scope(|scope| {
+        for _ in 0..FLOWS {
+            let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
+            near.connect(far.local_addr().unwrap()).unwrap();
+            far.connect(near.local_addr().unwrap()).unwrap();
+            for socket in [near, far] {
+                let sends = socket.try_clone().unwrap();
+                // The last datagrams may be lost.
+                socket.set_read_timeout(Some(LAST)).unwrap();
+                scope.spawn(move || send_numbers(&sends));
+                scope.spawn(move || take_numbers(&socket));
+            }
+        }
+    });
+}
+
+fn send_numbers(socket: &UdpSocket) {
+    let mut bytes = [0; 600];
+    for number in 0..NUMBERS {
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        socket.send(&bytes).unwrap();
+        if number % 2 == 1 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn take_numbers(socket: &UdpSocket) {
+    let mut bytes = [0; 600];
+    let (mut next, mut arrived) = (0, 0);
+    while next < NUMBERS && socket.recv(&mut bytes).is_ok() {
+        let number = u32::from_be_bytes(bytes[..4].try_into().unwrap());
+        assert!(
+            number >= next,
+            "datagram {number} arrived after {}",
+            next - 1
+        );
+        (next, arrived) = (number + 1, arrived + 1);
+    }
+    assert!(arrived > NUMBERS / 2, "{arrived} arrived");
+}
+
+#[test]
+fn both_queues_carry_packets_and_no_flow_is_reordered() {
+    for protocol in PROTOCOLS {
+        let hosts = Hosts::with_queues(protocol, ["2", "2"]);
+        let flags = [&NETWORKS[..], &["--queues", "2"]].concat();
+        let (exit, entry) = (hosts.exit(&flags), hosts.entry(&flags));
+        for gate in [&exit, &entry] {
+            until("each queue has a session", || {
+                gate.status()["packets"]["sessions"] == 2
+            });
+        }
+        numbers_keep_their_order(&hosts);
+        // Carriers of QUIC do not count datagrams.
+        for gate in [&exit, &entry].into_iter().filter(|_| protocol == "Native") {
+            let busy = |gate: &Gate| {
+                let status = gate.status();
+                let carriers = status["carriers"].as_array().unwrap().iter();
+                // 120,000 bytes are half of the bytes of one flow in one direction.
+                let is_busy = |sent: &u64| *sent > 120_000;
+                let sent = carriers.filter_map(|carrier| carrier["bytesSent"].as_u64());
+                sent.filter(is_busy).count()
+            };
+            until("both sessions have carried packets", || busy(gate) == 2);
+        }
+    }
+}
+
+#[test]
+fn queues_share_a_session_where_the_other_side_has_one() {
+    for queues in [["1", "2"], ["2", "1"]] {
+        let hosts = Hosts::with_queues("Native", queues);
+        let flags = queues.map(|queues| [&NETWORKS[..], &["--queues", queues]].concat());
+        let (exit, entry) = (hosts.exit(&flags[1]), hosts.entry(&flags[0]));
+        let sessions = queues[0].parse::<u64>().unwrap();
+        for gate in [&exit, &entry] {
+            until("each of the entry's queues has a session", || {
+                gate.status()["packets"]["sessions"] == sessions
+            });
+        }
+        numbers_keep_their_order(&hosts);
+        bulk(&hosts.entry.namespace, &hosts.exit.namespace, EXIT6);
+        bulk(&hosts.exit.namespace, &hosts.entry.namespace, ENTRY6);
+    }
+}
+
+#[test]
+fn queues_that_an_interface_does_not_have_are_an_error_that_says_what_to_do() {
+    let hosts = Hosts::with_queues("Native", ["1", "2"]);
+    let refused = |host: &Host, queues: &str| {
+        let args = [
+            &["exit", "--security", "none", "--listen", "127.0.0.1:0"],
+            &NETWORKS[..],
+            &["--queues", queues],
+        ];
+        let gate = host.namespace.enter(|| Gate::without_admin(&args.concat()));
+        let (status, log) = gate.wait_for_log();
+        assert_eq!(status.code(), Some(1), "{log}");
+        assert!(log.contains("MT0234"), "{log}");
+        log
+    };
+    let log = refused(&hosts.entry, "2");
+    assert!(
+        log.contains("was created for one queue: delete it (`muxgate tun delete --device mux0`)"),
+        "{log}"
+    );
+    let log = refused(&hosts.exit, "1");
+    assert!(log.contains("was created for several queues"), "{log}");
+    let flags = [&NETWORKS[..], &["--queues", "2"]].concat();
+    let _exit = hosts.exit(&flags);
+    let log = refused(&hosts.exit, "2");
+    assert!(
+        log.contains("has 8 open queues, and this gateway opened 4"),
+        "{log}"
+    );
+}
