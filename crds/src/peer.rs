@@ -66,8 +66,8 @@ pub struct MuxPeerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub deny: Vec<crate::Rule>,
-    /// The ports of the exit that the peer may serve: names of `reversePorts` of the MuxExit. Default:
-    /// none.
+    /// The ports of the exit that the peer may serve: names of `reversePorts` of the MuxExit. If several
+    /// MuxPeers name a port, the oldest one has it. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 15), regex(pattern = patterns::NAME)), extend("x-kubernetes-list-type" = "set"))]
     pub reverse_ports: Vec<String>,

@@ -28,7 +28,7 @@ use muxtunnel_operator::tunnel_controller::Parts;
 use muxtunnel_operator::tunnel_controller::observe::HttpGateways;
 use muxtunnel_operator::upgrades::turns::Turns;
 use muxtunnel_operator::watch_clock::WatchClock;
-use muxtunnel_operator::watches::WATCH_SECONDS;
+use muxtunnel_operator::watches::{self, WATCH_SECONDS};
 use muxtunnel_operator::{benchmark_controller, peer_controller, tunnel_controller};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
@@ -201,13 +201,13 @@ impl Operator {
             watches: self.watched.clone(),
             clock: self.clock.clone(),
         });
+        let (changed, queued) = watches::queue();
         let peers = peer_controller::run(
             (cluster.clone(), self.classes.clone()),
             self.clock.clone(),
-            scope.clone(),
+            queued,
             self.leadership.clone(),
             self.metrics.clone(),
-            self.watched.clone(),
         );
         let benchmarks = benchmark_controller::Context::new(
             (cluster, self.classes.clone()),
@@ -220,7 +220,7 @@ impl Operator {
         let tunnels = tunnel_controller::run(
             tunnels,
             scope.clone(),
-            feeds,
+            (feeds, changed),
             self.leadership.clone(),
             self.metrics.clone(),
         );

@@ -13,10 +13,11 @@ use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition::{ACCEPTED, READY, STALLED};
 use muxtunnel_crds::{MuxPeer, MuxPeerStatus};
+use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::backoff::Backoffs;
-use crate::caches::{Cache, Caches, Cluster, Feed, NotKnown};
+use crate::caches::{Cache, Caches, Cluster, NotKnown};
 use crate::classes::{Classes, NoClass};
 use crate::clock::{Clock, Now};
 use crate::conditions::{Verdict, conditions};
@@ -26,8 +27,7 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::tunnel_controller::write;
 use crate::undecoded;
-use crate::watch_clock::WatchClock;
-use crate::watches;
+use crate::watches::{self, Trigger};
 
 /// Pause between two looks at a peer. Nothing triggers a look when the exit is deleted.
 const LOOKED_AT: Duration = Duration::from_secs(60);
@@ -40,7 +40,6 @@ const CONCURRENCY: u16 = 4;
 pub struct Context {
     cluster: Cluster,
     classes: Classes,
-    cache: Cache<MuxPeer>,
     backoffs: Backoffs,
     clock: Clock,
 }
@@ -65,28 +64,23 @@ impl Coded for Error {
     }
 }
 
-/// Runs the controller for `namespace`, or for all namespaces, until the process ends.
+/// Runs the controller until the process ends. `changed`: the MuxPeers that are new or changed, from
+/// the watch that fills their cache ([`crate::tunnel_controller::run`]).
 pub async fn run(
     (cluster, classes): (Cluster, Classes),
     clock: Clock,
-    namespace: Option<String>,
+    changed: mpsc::Receiver<Trigger>,
     leadership: Leadership,
     metrics: Metrics,
-    watched: Arc<WatchClock>,
 ) {
-    let feed = Feed::<MuxPeer>::default();
-    let cache = feed.cache();
+    let store = cluster.caches.peers.store();
     let context = Arc::new(Context {
-        cluster: cluster.clone(),
+        cluster,
         classes,
-        cache: cache.clone(),
         backoffs: Backoffs::default(),
         clock,
     });
-    let objects = controller::api(&cluster.client, namespace.as_deref());
-    let store = cache.store();
-    let changed = watches::objects(objects, feed, &watched);
-    let triggers = stream::select_all([changed, leadership.requeues(&store)]);
+    let triggers = stream::select_all([watches::queued(changed), leadership.requeues(&store)]);
     let triggers = watches::batched(triggers);
     let config = Config::default().concurrency(CONCURRENCY);
     controller::run(context, store, triggers, config, leadership, metrics).await;
@@ -101,7 +95,7 @@ impl Reconciler for Context {
     }
 
     fn cache(&self) -> &Cache<MuxPeer> {
-        &self.cache
+        &self.cluster.caches.peers
     }
 
     fn backoffs(&self) -> &Backoffs {

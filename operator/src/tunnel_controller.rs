@@ -172,11 +172,12 @@ impl<G: observe::Gateways> Context<G> {
     }
 }
 
-/// Runs the controllers for `namespace`, or for all namespaces, until the process ends.
+/// Runs the controllers for `namespace`, or for all namespaces, until the process ends. `peers`
+/// gets each changed MuxPeer for the controller of MuxPeers, which has no watch of its own.
 pub async fn run<G: observe::Gateways>(
     context: Context<G>,
     namespace: Option<String>,
-    feeds: Feeds,
+    (feeds, peers): (Feeds, mpsc::Sender<Trigger>),
     leadership: Leadership,
     metrics: Metrics,
 ) {
@@ -187,7 +188,7 @@ pub async fn run<G: observe::Gateways>(
     others.push(triggers::granted(&access.grants, &access.caches));
     others.push(triggers::classed(&access.classes, &access.caches));
     others.push(access.turns.wakes());
-    let (routes, [tunnels, exits, rendezvous]) = Routes::new();
+    let (routes, [tunnels, exits, rendezvous]) = Routes::new(peers);
     let context = Arc::new(context);
     let shared = (&context, &leadership, &metrics);
     // Each of these futures ends only if its watches end.
@@ -213,7 +214,7 @@ async fn run_kind<K: Cached, G: observe::Gateways>(
         Object::from(object.clone()).conditions().to_vec()
     });
     let requeued = leadership.requeues(&store);
-    let all = stream::select_all([objects, triggers::queued(others), requeued]);
+    let all = stream::select_all([objects, watches::queued(others), requeued]);
     let (context, kind) = (context.clone(), PhantomData);
     controller::run(
         Arc::new(OfKind { context, kind }),

@@ -18,6 +18,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
@@ -33,6 +34,10 @@ const PAGE_OBJECTS: u32 = 50;
 /// Length of one watch call, in seconds, and so the longest time until the operator detects a
 /// connection that is dead without an error.
 pub const WATCH_SECONDS: u32 = 50;
+
+/// Maximum number of triggers that wait for the controller of their kind, which takes them at any
+/// time.
+const QUEUE_MAX: usize = 256;
 
 /// All changes of an object within this time cause a single reconciliation.
 const BATCH: Duration = Duration::from_millis(200);
@@ -69,6 +74,25 @@ impl<K: Resource<DynamicType = ()>> From<ObjectRef<K>> for Trigger {
     }
 }
 
+/// A queue of triggers for the controller of one kind.
+#[must_use]
+pub fn queue() -> (mpsc::Sender<Trigger>, mpsc::Receiver<Trigger>) {
+    mpsc::channel(QUEUE_MAX)
+}
+
+/// The objects of a queue, as their controller takes them.
+pub(crate) fn queued<K>(queue: mpsc::Receiver<Trigger>) -> BoxStream<'static, ObjectRef<K>>
+where
+    K: Resource<DynamicType = ()> + 'static,
+{
+    let next = |mut queue: mpsc::Receiver<Trigger>| async move {
+        let trigger = queue.recv().await?;
+        let object = ObjectRef::new(&trigger.name).within(&trigger.namespace);
+        Some((object, queue))
+    };
+    stream::unfold(queue, next).boxed()
+}
+
 /// Watches the objects of `api`. Yields a reference to each object that is new or changed.
 pub fn objects<K: Watched>(
     api: Api<DeserializeGuard<K>>,
@@ -101,9 +125,8 @@ pub fn children<K: Watched>(
     clock: &Arc<WatchClock>,
 ) -> BoxStream<'static, Trigger> {
     let config = watcher::Config::default().labels(&labels::children());
-    events(api, config, feed, clock)
-        .filter_map(|event| async move { changed(event).as_ref().and_then(owner_of) })
-        .boxed()
+    let owner = |child: &K| owner_of(child).into_iter().collect();
+    concerned((api, config), feed, clock, |_, _| false, owner)
 }
 
 /// Watches all objects of `api`. For each object that is new, changed or deleted, yields its owner
@@ -114,14 +137,12 @@ pub fn named<K: Watched>(
     clock: &Arc<WatchClock>,
     named_by: impl Fn(&K) -> Vec<Trigger> + Send + 'static,
 ) -> BoxStream<'static, Trigger> {
-    events(api, watcher::Config::default(), feed, clock)
-        .flat_map(move |event| {
-            let changed = changed(event);
-            let owner = changed.as_ref().and_then(owner_of);
-            let naming = changed.as_ref().map(&named_by).unwrap_or_default();
-            stream::iter(owner.into_iter().chain(naming))
-        })
-        .boxed()
+    let config = watcher::Config::default();
+    let all = move |object: &K| {
+        let owner = owner_of(object).into_iter();
+        owner.chain(named_by(object)).collect()
+    };
+    concerned((api, config), feed, clock, |_, _| false, all)
 }
 
 /// Watches all objects of `api`. For each object that is new, changed or deleted, yields each object
@@ -134,12 +155,34 @@ pub fn targets<K: Watched>(
     is_same: fn(&K, &K) -> bool,
     named_by: impl Fn(&K) -> Vec<Trigger> + Send + 'static,
 ) -> BoxStream<'static, Trigger> {
-    changes(api, watcher::Config::default(), feed, clock)
+    let config = watcher::Config::default();
+    concerned((api, config), feed, clock, is_same, named_by)
+}
+
+/// Yields what `concerns` returns for each object that is new, changed or deleted. A change is
+/// ignored if both versions are the same by `is_same`.
+fn concerned<K: Watched>(
+    (api, config): (Api<DeserializeGuard<K>>, watcher::Config),
+    feed: Feed<K>,
+    clock: &Arc<WatchClock>,
+    is_same: fn(&K, &K) -> bool,
+    concerns: impl Fn(&K) -> Vec<Trigger> + Send + 'static,
+) -> BoxStream<'static, Trigger> {
+    let cached = feed.cache().store();
+    changes(api, config, feed, clock)
         .flat_map(move |(event, old)| {
-            let concerned = changed(event)
-                .filter(|new| old.is_none_or(|old| !is_same(old.as_ref(), new)))
-                .map(|new| named_by(&new));
-            stream::iter(concerned.unwrap_or_default())
+            stream::iter(match event {
+                Event::Apply(new) if old.is_some_and(|old| is_same(old.as_ref(), &new)) => {
+                    Vec::new()
+                }
+                Event::Apply(object) | Event::Delete(object) => concerns(&object),
+                // The cache contains the objects of the list only after this event.
+                Event::InitDone => {
+                    let all = cached.state().into_iter();
+                    all.flat_map(|object| concerns(&object)).collect()
+                }
+                Event::Init | Event::InitApply(_) => Vec::new(),
+            })
         })
         .boxed()
 }
@@ -163,18 +206,8 @@ pub fn is_asked_alike<K: Watched>(old: &K, new: &K) -> bool {
         && old.deletion_timestamp == new.deletion_timestamp
 }
 
-/// Returns the events of a watch, after `feed` has applied each event. A failed watch restarts, and
-/// its error is logged here.
-fn events<K: Watched>(
-    api: Api<DeserializeGuard<K>>,
-    config: watcher::Config,
-    feed: Feed<K>,
-    clock: &Arc<WatchClock>,
-) -> impl Stream<Item = Event<K>> + Send + 'static {
-    changes(api, config, feed, clock).map(|(event, _)| event)
-}
-
-/// Like [`events`], with the object from the cache before each event.
+/// Returns the events of a watch, after `feed` has applied each event, and the object from the cache
+/// before the event. A failed watch restarts, and its error is logged here.
 fn changes<K: Watched>(
     api: Api<DeserializeGuard<K>>,
     config: watcher::Config,
@@ -200,13 +233,6 @@ fn changes<K: Watched>(
             };
             async move { event }
         })
-}
-
-fn changed<K>(event: Event<K>) -> Option<K> {
-    match event {
-        Event::Apply(child) | Event::InitApply(child) | Event::Delete(child) => Some(child),
-        Event::Init | Event::InitDone => None,
-    }
 }
 
 /// Yields each object at most once per [`BATCH`]. kube's own debounce restarts with each change, so
@@ -248,8 +274,11 @@ fn owner_of<K: Watched>(child: &K) -> Option<Trigger> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::{Pod, Service};
+    use serde_json::json;
+
     use super::*;
-    use k8s_openapi::api::core::v1::Pod;
+    use crate::testing::FakeApi;
 
     #[tokio::test(start_paused = true)]
     async fn an_object_that_never_stops_changing_is_looked_at_all_the_same() {
@@ -261,6 +290,26 @@ mod tests {
         let batches: Vec<_> = batched(restless).take(3).collect().await;
         assert_eq!(batches.len(), 3);
         assert!(begin.elapsed() <= BATCH * 5);
+    }
+
+    /// A reconciliation before the end of the list would not find the object.
+    #[tokio::test(start_paused = true)]
+    async fn a_listed_object_is_in_the_cache_before_its_trigger() {
+        let api = FakeApi::default();
+        for number in 0..=PAGE_OBJECTS {
+            let service = json!({"apiVersion": "v1", "kind": "Service"});
+            api.put(&format!("services/s{number}"), service);
+        }
+        let feed = Feed::<Service>::default();
+        let cached = feed.cache().store();
+        let all = Api::all(api.client());
+        let itself = |service: &Service| vec![ObjectRef::from_obj(service).into()];
+        let mut triggers = targets(all, feed, &Arc::default(), is_asked_alike, itself);
+        for _ in 0..=PAGE_OBJECTS {
+            let trigger = triggers.next().await.unwrap();
+            let object = ObjectRef::new(&trigger.name).within(&trigger.namespace);
+            assert!(cached.get(&object).is_some(), "{trigger:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -153,7 +153,7 @@ pub(super) fn condition(reason: &str, owner: &Owner) -> String {
         }
         Code::InvalidSpec | Code::KeyInvalid => format!("kubectl edit {}", owner.place()),
         Code::ExitNotFound => format!("kubectl get muxexits -n {namespace}"),
-        Code::KeyConflict | Code::NetworkConflict => {
+        Code::KeyConflict | Code::NetworkConflict | Code::PortConflict => {
             format!("kubectl get muxpeers -n {namespace} -o wide")
         }
         _ => describe,

@@ -2,8 +2,9 @@
 //! grants.
 //!
 //! The objects of a kind have a controller of their own. A watch of children yields objects of all
-//! kinds, so [`Routes`] passes each trigger to the controller of its kind. Bounds: a queue has at
-//! most [`QUEUE_MAX`] triggers, and its controller takes them at any time.
+//! kinds, so [`Routes`] passes each trigger to the controller of its kind. MuxPeers have one watch,
+//! for the controller of their exit and for their own controller. [`watches::queue`] bounds the
+//! queues.
 
 use std::sync::Arc;
 
@@ -24,50 +25,39 @@ use crate::grants::Grants;
 use crate::watch_clock::WatchClock;
 use crate::watches::{self, Trigger};
 
-/// Maximum number of triggers that wait for the controller of their kind.
-const QUEUE_MAX: usize = 256;
-
 /// Objects to reconcile.
 pub(super) type Triggers = BoxStream<'static, Trigger>;
 
 /// The triggers of each kind.
 pub(super) struct Routes {
     queues: [mpsc::Sender<Trigger>; Kind::ALL.len()],
+    /// The queue of the controller of MuxPeers.
+    peers: mpsc::Sender<Trigger>,
 }
 
 impl Routes {
     /// The routes, and the triggers of each kind in the order of [`Kind::ALL`].
-    pub(super) fn new() -> (Self, [mpsc::Receiver<Trigger>; Kind::ALL.len()]) {
-        let [tunnels, exits, rendezvous] = Kind::ALL.map(|_| mpsc::channel(QUEUE_MAX));
+    pub(super) fn new(
+        peers: mpsc::Sender<Trigger>,
+    ) -> (Self, [mpsc::Receiver<Trigger>; Kind::ALL.len()]) {
+        let [tunnels, exits, rendezvous] = Kind::ALL.map(|_| watches::queue());
         let queues = [tunnels.0, exits.0, rendezvous.0];
-        (Self { queues }, [tunnels.1, exits.1, rendezvous.1])
+        let routes = Self { queues, peers };
+        (routes, [tunnels.1, exits.1, rendezvous.1])
     }
 
     /// Passes each trigger to its kind. Triggers of other kinds, such as benchmarks, are dropped.
     pub(super) async fn pass_on(self, mut triggers: impl stream::Stream<Item = Trigger> + Unpin) {
         while let Some(trigger) = triggers.next().await {
-            let kind = Kind::ALL.into_iter().zip(&self.queues);
-            let mut queue = kind.filter(|(kind, _)| kind.name() == trigger.kind);
-            if let Some((_, queue)) = queue.next()
-                && queue.send(trigger).await.is_err()
-            {
-                return;
+            let kinds = Kind::ALL.map(Kind::name).into_iter().zip(&self.queues);
+            let peers = MuxPeer::kind(&());
+            let mut queues = kinds.chain([(&*peers, &self.peers)]);
+            if let Some((_, queue)) = queues.find(|(kind, _)| *kind == trigger.kind) {
+                // A queue is closed only after its controller, which ends the process.
+                let _closed = queue.send(trigger).await;
             }
         }
     }
-}
-
-/// The objects of a queue, as its controller takes them.
-pub(super) fn queued<K>(queue: mpsc::Receiver<Trigger>) -> BoxStream<'static, ObjectRef<K>>
-where
-    K: Resource<DynamicType = ()> + 'static,
-{
-    let next = |mut queue: mpsc::Receiver<Trigger>| async move {
-        let trigger = queue.recv().await?;
-        let object = ObjectRef::new(&trigger.name).within(&trigger.namespace);
-        Some((object, queue))
-    };
-    stream::unfold(queue, next).boxed()
 }
 
 /// The watches of the objects, and of all that triggers their reconciliation.
@@ -100,7 +90,13 @@ impl Watches {
             exits: watches::objects(api(client, namespace), exits, clock),
             rendezvous: watches::objects(api(client, namespace), feeds.rendezvous, clock),
             others: vec![
-                watches::targets(peers, feeds.peers, clock, watches::is_asked_alike, exit_of),
+                watches::targets(
+                    peers,
+                    feeds.peers,
+                    clock,
+                    watches::is_asked_alike,
+                    concerned_by,
+                ),
                 watches::named(api(client, namespace), feeds.services, clock, named_by),
                 watches::targets(
                     slices,
@@ -123,11 +119,11 @@ impl Watches {
     }
 }
 
-/// The exit that a peer names. The name cannot change.
-fn exit_of(peer: &MuxPeer) -> Vec<Trigger> {
+/// The peer, and the exit that it names. The name cannot change.
+fn concerned_by(peer: &MuxPeer) -> Vec<Trigger> {
     let namespace = peer.namespace().unwrap_or_default();
     let exit = ObjectRef::<MuxExit>::new(&peer.spec.exit_ref.name).within(&namespace);
-    vec![exit.into()]
+    vec![exit.into(), ObjectRef::from_obj(peer).into()]
 }
 
 /// The objects that a changed grant concerns.

@@ -196,9 +196,9 @@ pub(super) fn users_path(users: &UsersFile) -> String {
     format!("{}/{}", users.secret, users.key)
 }
 
-/// The ports that entries may request the exit to listen on. Users of ssh may not use them. The first
-/// peer that requests a port gets it. A MuxPeer may use the ports that it names. The rules of a
-/// MuxTunnel's own exit name its entry. In mode None, the rules name no peer.
+/// The ports that entries may request the exit to listen on. Users of ssh may not use them. Each port
+/// of a MuxExit belongs to at most one MuxPeer. The rules of a MuxTunnel's own exit name its entry. In
+/// mode None, the rules name no peer, and the first peer that requests a port gets it.
 fn allow_listen(object: &ValidatedObject, security: &ValidatedSecurity) -> Vec<ListenRule> {
     let rule = |port: u16, peer: Option<&str>| ListenRule {
         address: Ipv6Addr::UNSPECIFIED.into(),

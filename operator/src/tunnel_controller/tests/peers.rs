@@ -1,6 +1,7 @@
 //! The peers of an exit.
 
 mod faults;
+mod watched;
 
 use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use serde_json::{Value, json};

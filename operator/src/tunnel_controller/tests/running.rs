@@ -28,6 +28,7 @@ use crate::tunnel_controller::observe::Gateways;
 use crate::tunnel_controller::{Context, Parts, run};
 use crate::upgrades::turns::Turns;
 use crate::watch_clock::WatchClock;
+use crate::watches;
 
 /// One process of the operator.
 pub(super) struct Process {
@@ -35,8 +36,7 @@ pub(super) struct Process {
     election: Option<JoinHandle<()>>,
     planner: Option<Planner>,
     planning: Option<JoinHandle<()>>,
-    cluster: Cluster,
-    peers: Option<JoinHandle<()>>,
+    peers: JoinHandle<()>,
     pub(super) leadership: Leadership,
     pub(super) metrics: Metrics,
     pub(super) clock: Arc<WatchClock>,
@@ -110,15 +110,18 @@ impl Process {
             watches: clock.clone(),
             clock: Clock::system(),
         });
+        let (changed, queued) = watches::queue();
+        let served = (cluster, classes.classes.clone());
         let (term, figures) = (leadership.clone(), metrics.clone());
-        let controller = run(context, None, all, term, figures);
+        let peers = peer_controller::run(served, Clock::system(), queued, term, figures);
+        let (term, figures) = (leadership.clone(), metrics.clone());
+        let controller = run(context, None, (all, changed), term, figures);
         Self {
             controller: tokio::spawn(controller),
             election: None,
             planner: Some(planner),
             planning: None,
-            cluster,
-            peers: None,
+            peers: tokio::spawn(peers),
             leadership,
             metrics,
             clock,
@@ -133,28 +136,12 @@ impl Process {
         self.planning = Some(tokio::spawn(planning));
     }
 
-    /// Starts the controller of peers.
-    fn serve_peers(&mut self) {
-        let classes = self.classes.lock().unwrap().classes.clone();
-        let serving = peer_controller::run(
-            (self.cluster.clone(), classes),
-            Clock::system(),
-            None,
-            self.leadership.clone(),
-            self.metrics.clone(),
-            self.clock.clone(),
-        );
-        self.peers = Some(tokio::spawn(serving));
-    }
-
     /// Ends the process without cleanup, like SIGKILL.
     fn kill(&self) {
         self.controller.abort();
-        for task in [&self.planning, &self.peers].into_iter().flatten() {
+        self.peers.abort();
+        for task in [&self.planning, &self.election].into_iter().flatten() {
             task.abort();
-        }
-        if let Some(election) = &self.election {
-            election.abort();
         }
     }
 }
@@ -350,8 +337,7 @@ async fn a_new_leader_deletes_the_expired_peers_that_it_knew_before() {
     let api = server();
     let leader = Process::competing(&api, "first");
     until("the leader's", || leader.leadership.is_held()).await;
-    let mut follower = Process::competing(&api, "second");
-    follower.serve_peers();
+    let _follower = Process::competing(&api, "second");
     api.put(
         "muxpeers/laptop",
         json!({

@@ -32,6 +32,7 @@ const fn needs_administrator(code: Code) -> bool {
         | Code::ExitFull
         | Code::ExitHasNoKeys
         | Code::NetworkConflict
+        | Code::PortConflict
         | Code::TargetNotPermitted
         | Code::PodSecurityTooStrict
         | Code::WanUnsupported

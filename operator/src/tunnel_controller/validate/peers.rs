@@ -79,8 +79,8 @@ impl JudgedPeer {
 }
 
 /// Judges the peers of an exit, in the order of their creation. If two peers have a key, a
-/// certificate name or a network in common, the older object has it, then the object with the lower
-/// name. So nobody takes over a peer by a second object. The gateway refuses a whole list with one
+/// certificate name, a network or a reverse port in common, the older object has it, then the object
+/// with the lower name. So nobody takes over a peer by a second object. The gateway refuses a whole list with one
 /// wrong peer, so each peer passes the gateway's own check here. `exit`: the spec, if it is applied.
 /// Otherwise the peers are judged by their own fields, because gateways do not have this spec.
 #[must_use]
@@ -191,12 +191,13 @@ impl<'a> Judge<'a> {
             },
         };
         let (networks, wrong_network) = self.networks(object, taken);
-        let (ports, wrong_port) = self.reverse_ports(object);
+        let (ports, wrong_port) = self.reverse_ports(object, taken);
         let networks = match &fault {
             None => networks,
             Some(_) => lessened(&self.last_networks(object), &networks),
         };
         taken.add(&peer, &networks);
+        taken.add_ports(&peer, &ports);
         (judged.networks, judged.reverse_ports) = (networks, ports);
         match fault.or(wrong_port).or(wrong_network) {
             None => judged.verdict = Ok(peer),
@@ -310,20 +311,29 @@ impl<'a> Judge<'a> {
         is_missing.then(|| wrong(detail()))
     }
 
-    /// The reverse ports that the exit has, and why another one is left out.
-    fn reverse_ports(&self, object: &MuxPeer) -> (Vec<String>, Option<Problem>) {
-        let asked = object.spec.reverse_ports.iter().cloned();
-        let is_known = |name: &String| {
-            let ports = self.exit.map(|exit| exit.reverse_ports.iter());
-            ports.is_none_or(|mut ports| ports.any(|port| port.name == *name))
+    /// The reverse ports that the peer may serve, and why another one is left out.
+    fn reverse_ports(&self, object: &MuxPeer, taken: &Taken) -> (Vec<String>, Option<Problem>) {
+        let (mut ports, mut problem) = (Vec::new(), None);
+        for name in &object.spec.reverse_ports {
+            match self.check_port(name, taken) {
+                Ok(()) => ports.push(name.clone()),
+                Err(found) => problem = problem.or(Some(found)),
+            }
+        }
+        (ports, problem)
+    }
+
+    fn check_port(&self, name: &str, taken: &Taken) -> Result<(), Problem> {
+        // Without the exit's spec, an older peer may name ports that it never had.
+        let Some(exit) = self.exit else {
+            return Ok(());
         };
-        let (known, others): (_, Vec<_>) = asked.partition(is_known);
-        let problem = others.first().map(|name| {
-            wrong(format!(
+        if !exit.reverse_ports.iter().any(|port| port.name == name) {
+            return Err(wrong(format!(
                 "reversePorts has {name}, which is not in reversePorts of the MuxExit: correct the name, or add the port there"
-            ))
-        });
-        (known, problem)
+            )));
+        }
+        taken.check_port(name)
     }
 
     /// The networks that the peer may have, and why another one is left out.

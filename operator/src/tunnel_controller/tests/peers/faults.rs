@@ -316,26 +316,38 @@ async fn a_peer_of_another_mode_takes_no_network() {
     assert_eq!(networks(&bench), only);
 }
 
+/// Otherwise each of both peers would get the connections of some pods of the exit.
 #[tokio::test]
-async fn each_peer_gets_all_reverse_ports_that_it_names() {
-    let ports: Vec<_> = (0..16)
-        .map(|port| json!({"name": format!("p{port}"), "port": 9000 + port}))
-        .collect();
-    let names: Vec<_> = (0..16).map(|port| format!("p{port}")).collect();
-    let bench = Bench::new(EXIT);
-    bench.change(|spec| spec["reversePorts"] = json!(ports));
-    for number in 0..20_u8 {
-        let key = GatewayKey::new(KeyRole::Entry, [number + 40; 32]).unwrap();
-        let name = format!("n{number}");
-        let asks = json!({"reversePorts": names});
-        bench.api.put(
-            &format!("muxpeers/{name}"),
-            peer(&name, &key.to_string(), asks),
-        );
+async fn a_reverse_port_belongs_to_the_oldest_peer_that_names_it() {
+    let of = |name, key, ports: &[&str], days| {
+        let asks = json!({"reversePorts": ports});
+        aged(peer(name, key, asks), days)
+    };
+    let all = [
+        of("first", ENTRY_KEY, &["back"], 0),
+        of("later", OTHER_KEY, &["back"], 2),
+        of("mixed", THIRD_KEY, &["back", "other"], 1),
+    ];
+    let bench = exit_of(&format!("{EXIT}{PORTS}"), &all).await;
+    assert_eq!(names(&bench), ["first", "mixed", "later"]);
+    assert_eq!(
+        listens(&bench),
+        json!(["[::]:9000,peer=first", "[::]:9001,peer=mixed"])
+    );
+    let accepted = |name| condition(&bench, name, "Accepted");
+    assert_eq!(accepted("first").0, "True");
+    for name in ["mixed", "later"] {
+        assert_eq!(accepted(name), refusal("PortConflict"), "{name}");
     }
+    // The port is free again.
+    bench.api.remove("muxpeers/first");
     bench.run().await;
-    assert_eq!(listens(&bench).as_array().unwrap().len(), 320);
-    assert_eq!(condition(&bench, "n19", "Ready").0, "True");
+    assert_eq!(
+        listens(&bench),
+        json!(["[::]:9000,peer=mixed", "[::]:9001,peer=mixed"])
+    );
+    assert_eq!(accepted("mixed").0, "True");
+    assert_eq!(accepted("later"), refusal("PortConflict"));
 }
 
 /// Otherwise the owner of the exit could keep what an administrator took from a peer.

@@ -10,7 +10,8 @@ use muxtunnel_gateway_config::{Cidr, KEY_BYTES, PEERS_MAX, Peer};
 use super::no;
 use crate::tunnel_controller::problem::Problem;
 
-/// The keys, names and networks of the older MuxPeers of one security mode, with their owners.
+/// The keys, names, networks and reverse ports of the older MuxPeers of one security mode, with their
+/// owners.
 #[derive(Default)]
 pub(super) struct Taken {
     /// Number of MuxPeers.
@@ -22,6 +23,7 @@ pub(super) struct Taken {
     stems: BTreeMap<String, String>,
     /// By the first address: the last address. Networks of different owners do not overlap.
     networks: BTreeMap<Address, (Address, Cidr, String)>,
+    reverse_ports: BTreeMap<String, String>,
 }
 
 /// An address that is ordered within its family.
@@ -102,6 +104,25 @@ impl Taken {
             }
             None => Ok(()),
         }
+    }
+
+    /// Checks that no older peer has the reverse port `name`. Otherwise each peer would have the port in
+    /// some pods of the exit.
+    pub(super) fn check_port(&self, name: &str) -> Result<(), Problem> {
+        let Some(owner) = self.reverse_ports.get(name) else {
+            return Ok(());
+        };
+        let detail = format!(
+            "reversePorts has {name}, and the older MuxPeer {owner} has it as well: remove the port from one of both"
+        );
+        Err(no(Code::PortConflict, detail))
+    }
+
+    /// Adds the reverse ports of a peer. They have been checked.
+    pub(super) fn add_ports(&mut self, peer: &Peer, ports: &[String]) {
+        let owner = peer.name.clone().unwrap_or_default();
+        let owned = ports.iter().map(|port| (port.clone(), owner.clone()));
+        self.reverse_ports.extend(owned);
     }
 
     /// Adds what a peer has. It has been checked.
