@@ -16,13 +16,14 @@ mod replace;
 mod replicas;
 mod settled;
 
-use std::fmt::Debug;
+use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy,
+    ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
+    PropagationPolicy,
 };
 use kube::core::GroupVersion;
 use kube::core::gvk::ParseGroupVersionError;
@@ -30,107 +31,85 @@ use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::config_hash;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::info;
 
 use crate::caches::{Cached, Cluster, NotKnown};
 use crate::failure::{self, Coded};
 use crate::labels::MANAGER;
-pub use adopt::{Obstacle, Obstacles, adopt_unchanged, obstacles};
+use crate::watches::Watched;
+use adopt::obstacle;
 pub use settled::Settled;
 
 /// Annotation with the hash of the built object. If the built object no longer has a field that the
 /// stored object has, only the hash shows the difference.
 const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
 
+/// The kind and the name of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// The kind.
+    pub kind: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Named {
+    fn of<K: Resource<DynamicType = ()>>(name: &str) -> Self {
+        Self {
+            kind: K::kind(&()).into_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
 /// Why children could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// Objects with required names have another owner.
-    #[error("{0}")]
-    OwnedByOther(Obstacles),
-    /// The change concerns an immutable field, and the operator does not replace the object.
+    /// Objects with required names have another owner. One sentence for each object.
+    #[error("{}", .0.join("; "))]
+    OwnedByOther(Vec<String>),
+    /// The change concerns an immutable field, and the operator does not replace the object. The text
+    /// is the API server's message.
     #[error(
-        "{kind} {name} cannot be changed in place: delete {kind} {name} when an interruption is \
-         acceptable. The operator then creates a new {kind}, which gets another address or port \
-         (refusal of the API server: {refusal})"
+        "{0} cannot be changed in place: delete {0} when an interruption is acceptable. The operator \
+         then creates a new {kind}, which gets another address or port (refusal of the API server: \
+         {1})", kind = .0.kind
     )]
-    Immutable {
-        /// Kind of the object.
-        kind: String,
-        /// Name of the object.
-        name: String,
-        /// The API server's message.
-        refusal: String,
-    },
+    Immutable(Named, String),
     /// The API server refused a change in words that it also uses for immutable fields, and the
-    /// operator keeps the object.
+    /// operator keeps the object. The source is the refusal of the change, or of the creation.
+    #[error("cannot apply {0}, and the operator does not delete it, because {1}: {2}")]
+    NotReplaced(Named, NotReplaced, #[source] Box<kube::Error>),
+    /// The API server refused a change of an object in which other managers set fields. The text
+    /// names the fields and their managers.
+    #[error("cannot apply {0}, in which other field managers set {1}: {2}")]
+    Shared(Named, String, #[source] Box<kube::Error>),
+    /// The watch is outdated: the object has changed since the operator read it.
     #[error(
-        "cannot apply {kind} {name}, and the operator does not delete it, because {why}: {source}"
+        "{0} changed or was deleted during its reconciliation; the operator reconciles it again"
     )]
-    NotReplaced {
-        /// Kind of the object.
-        kind: String,
-        /// Name of the object.
-        name: String,
-        /// Why the operator keeps the object.
-        why: NotReplaced,
-        /// The refusal of the change, or of the creation.
-        source: Box<kube::Error>,
-    },
-    /// The API server refused a change of an object in which other managers set fields.
-    #[error("cannot apply {kind} {name}, in which other field managers set {fields}: {source}")]
-    Shared {
-        /// Kind of the object.
-        kind: String,
-        /// Name of the object.
-        name: String,
-        /// The fields, with their managers.
-        fields: String,
-        /// The client's error.
-        source: Box<kube::Error>,
-    },
-    /// The watch is outdated: the owner has changed since the operator read it.
-    #[error(
-        "{kind} {name} changed or was deleted during its reconciliation; the operator reconciles it again"
-    )]
-    Stale {
-        /// Kind of the owner.
-        kind: String,
-        /// Name of the object.
-        name: String,
-    },
+    Stale(Named),
     /// The caches do not contain the existing children yet.
     #[error(transparent)]
     NotKnown(#[from] NotKnown),
-    /// The API server refused a request, or could not be reached.
-    #[error("cannot {verb} {kind} {name}: {source}")]
-    Api {
-        /// `get`, `apply`, `delete`, ...
-        verb: &'static str,
-        /// Kind of the object.
-        kind: String,
-        /// Name of the object.
-        name: String,
-        /// The client's error.
-        source: Box<kube::Error>,
-    },
+    /// The API server refused a request (`get`, `apply`, `delete`, ...), or could not be reached.
+    #[error("cannot {0} {1}: {2}")]
+    Api(&'static str, Named, #[source] Box<kube::Error>),
     /// The reference to the owner has an invalid API version. This never happens for the operator's
     /// own kinds.
     #[error("the reference to the owner has an invalid API version: {0}")]
     Owner(#[from] ParseGroupVersionError),
     /// A built object cannot be serialized. This never happens for objects that the operator
     /// builds.
-    #[error("cannot serialize {kind} {name}: {source}")]
-    Serialize {
-        /// Kind of the object.
-        kind: String,
-        /// Name of the object.
-        name: String,
-        /// The serializer's error.
-        source: serde_json::Error,
-    },
+    #[error("cannot serialize {0}: {1}")]
+    Serialize(Named, #[source] serde_json::Error),
 }
 
 /// Why the operator keeps an object whose change was refused.
@@ -148,36 +127,22 @@ impl Coded for ApplyError {
     fn code(&self) -> Code {
         match self {
             Self::OwnedByOther(_) => Code::NameTaken,
-            Self::Immutable { .. } => Code::ImmutableField,
-            Self::Stale { .. } => Code::StaleRead,
+            Self::Immutable(..) => Code::ImmutableField,
+            Self::Stale(_) => Code::StaleRead,
             Self::NotKnown(error) => error.code(),
-            Self::NotReplaced { .. }
-            | Self::Shared { .. }
-            | Self::Api { .. }
+            Self::NotReplaced(..)
+            | Self::Shared(..)
+            | Self::Api(..)
             | Self::Owner(_)
-            | Self::Serialize { .. } => failure::code(self),
+            | Self::Serialize(..) => failure::code(self),
         }
     }
 }
 
 /// A kind of object that can be a child.
-pub trait Child:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-{
-}
+pub trait Child: Watched + Resource<Scope = NamespaceResourceScope> + Serialize {}
 
-impl<K> Child for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-{
-}
+impl<K: Watched + Resource<Scope = NamespaceResourceScope> + Serialize> Child for K {}
 
 /// The children of an owner, and their components.
 #[derive(Debug, Clone, Copy)]
@@ -213,47 +178,133 @@ pub fn is_owned<K: Resource>(object: &K, owner: &OwnerReference) -> bool {
         .any(|reference| reference.controller == Some(true) && reference.uid == owner.uid)
 }
 
-/// Applies the children `built` of type `K`, which all have the owner as their controller. Returns
-/// the stored objects in the same order.
-///
-/// If a built Deployment has no `replicas`, the stored Deployment keeps its current number. Other
-/// clients, such as an autoscaler, then own the field (see [`replicas`]).
-///
-/// # Errors
-/// [`ApplyError`]. If a child cannot be applied, the children before it are already applied, and no
-/// superfluous child is deleted.
+/// Applies the children of an owner, one kind after the other. After the first obstacle, applies
+/// nothing, and finds the other obstacles, so that a user can remove them at once.
+pub struct Pass<'a> {
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    obstacles: Vec<String>,
+}
+
+impl<'a> Pass<'a> {
+    /// A pass without an obstacle.
+    pub const fn new(cluster: &'a Cluster) -> Self {
+        Self {
+            cluster,
+            obstacles: Vec::new(),
+        }
+    }
+
+    /// Whether the pass has found an obstacle.
+    pub const fn is_blocked(&self) -> bool {
+        !self.obstacles.is_empty()
+    }
+
+    /// Applies the children `built` of type `K`, which all have the owner as their controller.
+    /// Returns the stored objects in the same order.
+    ///
+    /// If a built Deployment has no `replicas`, the stored Deployment keeps its current number. Other
+    /// clients, such as an autoscaler, then own the field (see [`replicas`]).
+    ///
+    /// # Errors
+    /// [`ApplyError`]. If a child cannot be applied, the children before it are already applied, and
+    /// no superfluous child is deleted.
+    pub async fn apply<K: Cached + Child>(
+        &mut self,
+        children: Children<'_>,
+        built: Vec<K>,
+    ) -> Result<Vec<K>, ApplyError> {
+        let owner = (&*children.owner.kind, &*children.owner.name);
+        let known = match self.is_blocked() {
+            true => Vec::new(),
+            false => {
+                let cache = K::of(&self.cluster.caches);
+                cache.children(children.namespace, owner, children.components)?
+            }
+        };
+        let names: Vec<String> = built.iter().map(ResourceExt::name_any).collect();
+        let mut applied = Vec::with_capacity(built.len());
+        for (name, child) in names.iter().zip(built) {
+            if self.is_blocked() {
+                self.look(children, &child).await;
+                continue;
+            }
+            let known = known.iter().find(|known| known.name_any() == *name);
+            let stored = apply_one(self.cluster, children, known.cloned(), child).await;
+            applied.extend(self.passed(stored)?);
+        }
+        let mut superfluous = known;
+        superfluous.retain(|child| {
+            !names.contains(&child.name_any())
+                && is_owned(child.as_ref(), children.owner)
+                && child.meta().deletion_timestamp.is_none()
+        });
+        if self.is_blocked() || superfluous.is_empty() {
+            return Ok(applied);
+        }
+        still_asked(self.cluster, children).await?;
+        for child in superfluous {
+            info!(kind = %K::kind(&()), name = child.name_any(), "deleting an object that the spec no longer requests");
+            delete(self.cluster, child.as_ref()).await?;
+        }
+        Ok(applied)
+    }
+
+    /// Creates `child`, which is never changed afterwards. An existing child stays as it is.
+    pub async fn create<K: Cached + Child>(
+        &mut self,
+        children: Children<'_>,
+        child: &K,
+    ) -> Result<(), ApplyError> {
+        if self.is_blocked() {
+            self.look(children, child).await;
+            return Ok(());
+        }
+        let stored = create_one(self.cluster, children, child).await;
+        if let Some(stored) = self.passed(stored)? {
+            K::of(&self.cluster.caches).wrote(&stored);
+        }
+        Ok(())
+    }
+
+    /// Ends the pass.
+    ///
+    /// # Errors
+    /// The obstacles.
+    pub fn end(self) -> Result<(), ApplyError> {
+        match self.is_blocked() {
+            true => Err(ApplyError::OwnedByOther(self.obstacles)),
+            false => Ok(()),
+        }
+    }
+
+    /// The stored child, or `None` for an obstacle.
+    fn passed<K>(&mut self, stored: Result<K, ApplyError>) -> Result<Option<K>, ApplyError> {
+        match stored {
+            Err(ApplyError::OwnedByOther(obstacles)) => {
+                self.obstacles.extend(obstacles);
+                Ok(None)
+            }
+            stored => stored.map(Some),
+        }
+    }
+
+    /// Finds out whether `child` has an obstacle. If it cannot be read, the first obstacle is known.
+    async fn look<K: Child>(&mut self, children: Children<'_>, child: &K) {
+        let found = obstacle(self.cluster, children, child).await;
+        self.obstacles.extend(found.ok().flatten());
+    }
+}
+
+/// Applies the children of one kind, see [`Pass::apply`].
 pub async fn apply<K: Cached + Child>(
     cluster: &Cluster,
     children: Children<'_>,
     built: Vec<K>,
 ) -> Result<Vec<K>, ApplyError> {
-    let known = K::of(&cluster.caches).children(
-        children.namespace,
-        (&children.owner.kind, &children.owner.name),
-        children.components,
-    )?;
-    let names: Vec<String> = built.iter().map(ResourceExt::name_any).collect();
-    let mut applied = Vec::with_capacity(built.len());
-    for child in built {
-        let name = child.name_any();
-        let known = known.iter().find(|known| known.name_any() == name).cloned();
-        applied.push(apply_one(cluster, children, known, child).await?);
-    }
-    let superfluous: Vec<_> = known
-        .into_iter()
-        .filter(|child| {
-            !names.contains(&child.name_any())
-                && is_owned(child.as_ref(), children.owner)
-                && child.meta().deletion_timestamp.is_none()
-        })
-        .collect();
-    if !superfluous.is_empty() {
-        still_asked(cluster, children).await?;
-    }
-    for child in superfluous {
-        info!(kind = %K::kind(&()), name = child.name_any(), "deleting an object that the spec no longer requests");
-        delete(cluster, children, child.as_ref()).await?;
-    }
+    let mut pass = Pass::new(cluster);
+    let applied = pass.apply(children, built).await?;
+    pass.end()?;
     Ok(applied)
 }
 
@@ -265,28 +316,21 @@ async fn still_asked(cluster: &Cluster, children: Children<'_>) -> Result<(), Ap
     let resource = ApiResource::from_gvk(&version.with_kind(&owner.kind));
     let api: Api<DynamicObject> =
         Api::namespaced_with(cluster.client.clone(), children.namespace, &resource);
-    let found = api
-        .get_opt(&owner.name)
-        .await
-        .map_err(|source| ApplyError::Api {
-            verb: "get",
-            kind: owner.kind.clone(),
-            name: owner.name.clone(),
-            source: Box::new(source),
-        })?;
+    let named = || Named {
+        kind: owner.kind.clone(),
+        name: owner.name.clone(),
+    };
+    let found = api.get_opt(&owner.name).await;
+    let found = found.map_err(|source| ApplyError::Api("get", named(), Box::new(source)))?;
     let is_same = found.is_some_and(|found| {
         let meta = found.metadata;
         meta.uid.as_ref() == Some(&owner.uid)
             && meta.deletion_timestamp.is_none()
             && (children.generation.is_none() || meta.generation == children.generation)
     });
-    if is_same {
-        Ok(())
-    } else {
-        Err(ApplyError::Stale {
-            kind: owner.kind.clone(),
-            name: owner.name.clone(),
-        })
+    match is_same {
+        true => Ok(()),
+        false => Err(ApplyError::Stale(named())),
     }
 }
 
@@ -303,10 +347,7 @@ async fn apply_one<K: Cached + Child>(
         Some(live) => Some(Arc::unwrap_or_clone(live)),
         // The cache has no child with this name. An object may still exist: one that lost its
         // labels, has another owner, or is newer than the cache.
-        None => api
-            .get_opt(&name)
-            .await
-            .map_err(|source| api_error::<K>("get", &name, source))?,
+        None => get(&api, &name).await?,
     };
     let mut applied = wanted.clone();
     match &live {
@@ -318,9 +359,8 @@ async fn apply_one<K: Cached + Child>(
                 return Ok(live.clone());
             }
             if replicas::are_handed_over(&wanted) {
-                replicas::hand_over(&api, &name)
-                    .await
-                    .map_err(|source| api_error::<K>("hand over the replicas of", &name, source))?;
+                let handed_over = replicas::hand_over(&api, &name).await;
+                handed_over.map_err(failed::<K>("hand over the replicas of", &name))?;
             }
         }
         Some(live) => {
@@ -328,7 +368,7 @@ async fn apply_one<K: Cached + Child>(
                 true => adopt::orphan(&api, live, &child).await?,
                 false => None,
             };
-            let orphan = orphan.ok_or_else(|| Obstacle::of(live))?;
+            let orphan = orphan.ok_or_else(|| adopt::taken(live))?;
             info!(kind = %K::kind(&()), name, "adopting an object that nobody owns");
             applied = adopt::onto(&wanted, &orphan)?;
         }
@@ -348,6 +388,41 @@ async fn apply_one<K: Cached + Child>(
         .settled
         .answered(written.uid(), &to_value(&written)?, &wanted);
     Ok(written)
+}
+
+/// Creates `child`. If an object has its name, returns this object: a child that a request without an
+/// answer created, or a child that nobody owned.
+async fn create_one<K: Child>(
+    cluster: &Cluster,
+    children: Children<'_>,
+    child: &K,
+) -> Result<K, ApplyError> {
+    let api: Api<K> = Api::namespaced(cluster.client.clone(), children.namespace);
+    let name = child.name_any();
+    info!(kind = %K::kind(&()), name, "creating");
+    let params = PostParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    match api.create(&params, child).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        created => return created.map_err(failed::<K>("create", &name)),
+    }
+    // An earlier child that is being deleted may have gone meanwhile.
+    let found = get(&api, &name).await?;
+    let found = found.ok_or_else(|| ApplyError::Stale(Named::of::<K>(&name)))?;
+    if is_owned(&found, children.owner) {
+        return Ok(found);
+    }
+    let adopted = match children.adopts {
+        true => adopt::adopt_unchanged(&api, &found, child).await?,
+        false => None,
+    };
+    adopted.ok_or_else(|| adopt::taken(&found))
+}
+
+async fn get<K: Child>(api: &Api<K>, name: &str) -> Result<Option<K>, ApplyError> {
+    api.get_opt(name).await.map_err(failed::<K>("get", name))
 }
 
 async fn patch<K: Child>(api: &Api<K>, name: &str, wanted: &Value) -> Result<K, kube::Error> {
@@ -371,62 +446,53 @@ async fn refused<K: Child>(
         false => None,
     };
     match live.and_then(|live| others::of_others(live.meta())) {
-        Some(fields) => ApplyError::Shared {
-            kind: K::kind(&()).into_owned(),
-            name: name.to_owned(),
-            fields,
-            source: Box::new(source),
-        },
-        None => api_error::<K>("apply", name, source),
+        Some(fields) => ApplyError::Shared(Named::of::<K>(name), fields, Box::new(source)),
+        None => failed::<K>("apply", name)(source),
     }
 }
 
-/// Deletes an object with its UID as a precondition, so that a recreated object is kept.
-async fn delete<K: Cached + Child>(
-    cluster: &Cluster,
-    children: Children<'_>,
-    child: &K,
-) -> Result<(), ApplyError> {
-    let api: Api<K> = Api::namespaced(cluster.client.clone(), children.namespace);
-    let name = child.name_any();
+/// Deletes a child, see [`delete_same`].
+pub async fn delete<K: Cached + Child>(cluster: &Cluster, child: &K) -> Result<(), ApplyError> {
+    let namespace = child.namespace().unwrap_or_default();
+    let api: Api<K> = Api::namespaced(cluster.client.clone(), &namespace);
+    let deleted = delete_same(&api, child).await;
+    deleted.map_err(failed::<K>("delete", &child.name_any()))?;
+    K::of(&cluster.caches).deleted(child);
+    Ok(())
+}
+
+/// Deletes `object` with its UID as a precondition, so that a recreated object is kept.
+pub(crate) async fn delete_same<K: Child>(api: &Api<K>, object: &K) -> Result<(), kube::Error> {
     let params = DeleteParams {
         preconditions: Some(Preconditions {
-            uid: child.uid(),
+            uid: object.uid(),
             resource_version: None,
         }),
         propagation_policy: Some(PropagationPolicy::Background),
         ..DeleteParams::default()
     };
-    match api.delete(&name, &params).await {
-        Ok(_) => {}
+    // The message of a failed UID precondition. No other conflict has this message.
+    let is_other = |status: &kube::core::Status| {
+        status.code == 409 && status.message.contains("UID in precondition")
+    };
+    match api.delete(&object.name_any(), &params).await {
         // Either answer means that the object with the old UID no longer exists.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404) || is_other(&status) => {}
-        Err(source) => return Err(api_error::<K>("delete", &name, source)),
+        Err(kube::Error::Api(status)) if status.code == 404 || is_other(&status) => Ok(()),
+        deleted => deleted.map(drop),
     }
-    K::of(&cluster.caches).deleted(child);
-    Ok(())
 }
 
-/// Whether the UID precondition failed. No other conflict has this message.
-pub(crate) fn is_other(status: &kube::core::Status) -> bool {
-    status.code == 409 && status.message.contains("UID in precondition")
-}
-
-fn api_error<K: Child>(verb: &'static str, name: &str, source: kube::Error) -> ApplyError {
-    ApplyError::Api {
-        verb,
-        kind: K::kind(&()).into_owned(),
-        name: name.to_owned(),
-        source: Box::new(source),
-    }
+/// The error of a request for the object `name`.
+pub(crate) fn failed<K: Child>(
+    verb: &'static str,
+    name: &str,
+) -> impl FnOnce(kube::Error) -> ApplyError {
+    move |source| ApplyError::Api(verb, Named::of::<K>(name), Box::new(source))
 }
 
 fn to_value<K: Child>(child: &K) -> Result<Value, ApplyError> {
-    serde_json::to_value(child).map_err(|source| ApplyError::Serialize {
-        kind: K::kind(&()).into_owned(),
-        name: child.name_any(),
-        source,
-    })
+    let named = || Named::of::<K>(&child.name_any());
+    serde_json::to_value(child).map_err(|source| ApplyError::Serialize(named(), source))
 }
 
 fn stamped<K: Child>(child: &K) -> Result<Value, ApplyError> {

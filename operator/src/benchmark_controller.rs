@@ -28,13 +28,14 @@ use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use futures::stream;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::controller::{Action, Config};
 use kube::{Resource, ResourceExt};
 use muxtunnel_bench_api::result::{Cell, Summary};
-use muxtunnel_bench_api::runner::{Offer, Phase, State, Unavailable};
+use muxtunnel_bench_api::runner::{Environment as Addresses, Offer, Phase, State};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{BenchmarkEnvironment, MuxBenchmark};
+use muxtunnel_crds::{BenchmarkEnvironment, MuxBenchmark, MuxBenchmarkStatus};
 use tracing::{Instrument, info, info_span, warn};
 
 use crate::apply::ApplyError;
@@ -45,6 +46,7 @@ use crate::clock::{Clock, Now};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
 use crate::failure::{self, Coded};
+use crate::labels::RUNNER;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
@@ -52,10 +54,12 @@ use crate::tunnel_controller::object::Kind;
 use crate::undecoded;
 use crate::watch_clock::WatchClock;
 use crate::watches;
+use dereference::Seen;
+use names::RESULTS;
 use next_step::{Step, is_over, next_step};
 use operator_key::OperatorKey;
-use readiness::Readiness;
-use runner_client::{HttpRunner, RunnerApi, RunnerError};
+use readiness::{NotReady, failed};
+use runner_client::{Ask, HttpRunner, RunnerApi, RunnerError};
 use update_status::Outcome;
 use validate::{Environment, Invalid, ValidatedBenchmark};
 
@@ -84,7 +88,6 @@ pub struct Context<R = HttpRunner> {
 
 impl Context {
     /// Creates the context of one controller. Requests to runners need the `leadership`.
-    #[must_use]
     pub fn new(
         (cluster, classes): (Cluster, Classes),
         settings: Arc<Settings>,
@@ -234,42 +237,44 @@ async fn reconcile_in_span<R: RunnerApi>(
         // Another operator serves the benchmark.
         Err(NoClass::Foreign) => return Ok(Action::await_change()),
         Err(NoClass::NotKnown(error)) => return Err(error.into()),
-        Err(NoClass::Refused(code, detail)) => Err(Invalid::Class(code, detail)),
+        Err(NoClass::Refused(code, detail)) => Err(Invalid::Blocked(code, detail)),
     };
-    let now = context.clock.now();
-    let outcome = match (
-        undecoded::reason(benchmark),
-        is_over(benchmark.status.as_ref()),
-    ) {
-        (Some(_), true) => return Ok(Action::await_change()),
-        (Some(reason), false) => {
+    let valid = match undecoded::reason(benchmark) {
+        Some(reason) => {
             let detail = format!("the object cannot be decoded: {reason}");
-            Outcome::Blocked(Code::UnknownValue, detail)
+            Err(Invalid::Blocked(Code::UnknownValue, detail))
         }
-        (None, is_over) => match validate::validate(benchmark, class) {
-            Ok(valid) if is_over => {
-                context.clear(&valid).await?;
-                return Ok(Action::await_change());
-            }
-            Ok(valid) => context.step(benchmark, &valid, now).await?,
-            Err(_) if is_over => return Ok(Action::await_change()),
-            Err(Invalid::Class(code, detail)) => Outcome::Blocked(code, detail),
-            Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
-        },
+        None => validate::validate(benchmark, class),
+    };
+    if is_over(benchmark.status.as_ref()) {
+        if let Ok(valid) = &valid {
+            context.clear(valid).await?;
+        }
+        return Ok(Action::await_change());
+    }
+    let now = context.clock.now();
+    let outcome = match valid {
+        Ok(valid) => {
+            let seen = dereference::dereference(&context.cluster.caches, &valid)?;
+            let valid = &valid;
+            let pass = Pass {
+                context,
+                valid,
+                seen,
+                now,
+            };
+            pass.step(benchmark.status.as_ref()).await?
+        }
+        Err(Invalid::Blocked(code, detail)) => Outcome::Blocked(code, detail),
+        Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
     };
     let now = now.whole_second();
     let status = update_status::update_status(&context.cluster, benchmark, &outcome, &now).await?;
-    let old = benchmark
-        .status
-        .as_ref()
-        .map(|status| &status.conditions[..]);
-    context
-        .events
-        .publish_transitions(
-            &benchmark.object_ref(&()),
-            old.unwrap_or_default(),
-            &status.conditions,
-        )
+    let (reference, old) = (benchmark.object_ref(&()), benchmark.status.as_ref());
+    let old = old.map_or(&[][..], |status| &status.conditions);
+    let events = &context.events;
+    events
+        .publish_transitions(&reference, old, &status.conditions)
         .await;
     Ok(match outcome {
         Outcome::Running { .. } => Action::requeue(REQUEUE_RUNNING),
@@ -277,68 +282,66 @@ async fn reconcile_in_span<R: RunnerApi>(
     })
 }
 
-impl<R: RunnerApi> Context<R> {
-    /// One step of an unfinished benchmark.
-    async fn step(
-        &self,
-        benchmark: &MuxBenchmark,
-        valid: &ValidatedBenchmark,
-        now: Now,
-    ) -> Result<Outcome, Error> {
-        let seen = dereference::dereference(&self.cluster.caches, valid)?;
-        match next_step(benchmark.status.as_ref(), seen.job.as_ref(), seen.runner()) {
-            Step::Start => self.start(valid).await,
+/// One step of an unfinished benchmark.
+struct Pass<'a, R> {
+    context: &'a Context<R>,
+    valid: &'a ValidatedBenchmark,
+    seen: Seen,
+    now: Now,
+}
+
+impl<R: RunnerApi> Pass<'_, R> {
+    async fn step(&self, status: Option<&MuxBenchmarkStatus>) -> Result<Outcome, Error> {
+        let seen = &self.seen;
+        match next_step(status, seen.job.as_deref(), seen.runner()) {
+            Step::Start => self.start().await,
             Step::NoPod => {
-                let reader = self.cluster.reader();
-                Ok(waiting(dereference::why_no_pod(&reader, &seen).await))
+                let reader = self.context.cluster.reader();
+                Ok(waiting(dereference::why_no_pod(&reader, seen).await))
             }
             Step::Wait(detail) => Ok(waiting(detail)),
-            Step::Ask(host) => self.ask(valid, &seen, &host, now).await,
-            Step::Ended(last_words) => self.conclude(valid, &seen, last_words).await,
-            Step::Gone => self.conclude(valid, &seen, None).await,
+            Step::Ask(host) => self.ask(&host).await,
+            Step::Ended(last_words) => self.conclude(last_words).await,
+            Step::Gone => self.conclude(None).await,
         }
     }
 
-    async fn start(&self, valid: &ValidatedBenchmark) -> Result<Outcome, Error> {
+    async fn start(&self) -> Result<Outcome, Error> {
         let token = HEXLOWER.encode(&rand::random::<[u8; 32]>());
-        let secret = build::runner::secret(valid, &token);
-        let job = build::runner::job(valid);
-        match apply::runner(&self.cluster, valid, &secret, self.published(valid), &job).await {
+        let secret = build::runner::secret(self.valid, &token);
+        let (cluster, job) = (&self.context.cluster, build::runner::job(self.valid));
+        match apply::runner(cluster, self.valid, &secret, self.published(), &job).await {
             Ok(()) => Ok(waiting("the runner is starting".to_owned())),
-            Err(error @ ApplyError::OwnedByOther { .. }) => {
+            Err(error @ ApplyError::OwnedByOther(_)) => {
                 Ok(Outcome::Failed(Code::NameTaken, error.to_string()))
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    fn published(&self, valid: &ValidatedBenchmark) -> k8s_openapi::api::core::v1::ConfigMap {
-        let token = self.key.token(&valid.owner.uid);
-        build::runner::operator_key(valid, operator_key::published(&token))
+    fn token(&self) -> String {
+        self.context.key.token(&self.valid.owner.uid)
+    }
+
+    fn published(&self) -> ConfigMap {
+        build::runner::operator_key(self.valid, operator_key::published(&self.token()))
     }
 
     /// Queries the runner's progress, and prepares the environment that the runner waits for.
-    async fn ask(
-        &self,
-        valid: &ValidatedBenchmark,
-        seen: &dereference::Seen,
-        host: &str,
-        now: Now,
-    ) -> Result<Outcome, Error> {
+    async fn ask(&self, host: &str) -> Result<Outcome, Error> {
+        let (valid, runner, token) = (self.valid, &self.context.runner, &self.token());
         // The hash changes only with a restart of the operator, so this call rarely writes.
-        apply::operator_key(&self.cluster, valid, self.published(valid)).await?;
-        let token = &self.key.token(&valid.owner.uid);
-        let mut state = match self.runner.state(host, token).await {
+        apply::config_map(&self.context.cluster, valid, RUNNER, self.published()).await?;
+        let state = match runner.ask(host, token, Ask::State).await {
             Ok(state) => state,
             // Either the runner has just ended, as its Job will show, or the runner has not read
             // the hash of this operator's token yet.
             Err(error) => return Ok(waiting(error.to_string())),
         };
-        self.save(valid, &state.cells, state.summary.as_ref())
-            .await?;
+        self.save(&state.cells, state.summary.as_ref()).await?;
         if let Some(summary) = state.summary {
-            self.clear(valid).await?;
-            if let Err(error) = self.runner.finish(host, token).await {
+            self.context.clear(valid).await?;
+            if let Err(error) = runner.ask(host, token, Ask::Finish).await {
                 // The error is only logged, because without this request the runner exits too, only
                 // later.
                 warn!(%error, "cannot tell the runner that its results are stored; the runner exits later");
@@ -346,159 +349,121 @@ impl<R: RunnerApi> Context<R> {
             return Ok(Outcome::Ended(summary));
         }
         let Some(current) = state.current() else {
-            return Ok(running(
-                valid,
-                &state,
-                None,
-                "the runner is computing the summary".to_owned(),
-            ));
+            let detail = "the runner is computing the summary".to_owned();
+            return Ok(running(valid, &state, None, detail));
         };
         let Some(environment) = valid.environments.get(current) else {
             let odd = format!(
                 "the runner requests environment {current}, which the matrix does not have"
             );
-            return self.give_up(valid, odd).await;
+            return self.give_up(odd).await;
         };
+        let measuring = "measuring".to_owned();
         if state.environments.get(current) == Some(&Phase::Running) {
-            return Ok(running(
-                valid,
-                &state,
-                Some(environment),
-                "measuring".to_owned(),
-            ));
+            return Ok(running(valid, &state, Some(environment), measuring));
         }
-        let detail = match self.prepare(valid, environment, seen, now).await? {
-            Ok(offer) => {
-                info!(
-                    environment = names::environment(current),
-                    ?offer,
-                    "offering"
-                );
-                state = self.runner.offer(host, token, current, &offer).await?;
-                "measuring".to_owned()
+        let offer = match self.prepare(environment).await? {
+            Ok(addresses) => Offer::Ready(addresses),
+            Err(NotReady::Never(why)) => Offer::Unavailable(why),
+            Err(NotReady::Pending(why)) => {
+                return Ok(running(valid, &state, Some(environment), why.reason));
             }
-            Err(pending) => pending,
         };
-        Ok(running(valid, &state, Some(environment), detail))
+        info!(
+            environment = names::environment(current),
+            ?offer,
+            "offering"
+        );
+        let state = runner.ask(host, token, Ask::Offer(current, &offer)).await?;
+        Ok(running(valid, &state, Some(environment), measuring))
     }
 
-    /// Creates an environment. Returns the answer for the runner once the environment is ready or
-    /// has failed. Until then, returns a description of the missing part.
+    /// Creates an environment. Returns its addresses once it is ready.
     async fn prepare(
         &self,
-        valid: &ValidatedBenchmark,
         environment: &Environment,
-        seen: &dereference::Seen,
-        now: Now,
-    ) -> Result<Result<Offer, String>, Error> {
+    ) -> Result<Result<Addresses, NotReady>, Error> {
+        let (valid, context) = (self.valid, self.context);
+        let failed = |error: String| Ok(Err(NotReady::Never(failed(error))));
         if let Some(refusal) = readiness::refusal_beforehand(valid, environment) {
-            self.clear(valid).await?;
-            return Ok(Ok(Offer::Unavailable(refusal)));
+            context.clear(valid).await?;
+            return Ok(Err(NotReady::Never(refusal)));
         }
-        let built = match build::environment(&self.settings, valid, environment) {
+        let built = match build::environment(&context.settings, valid, environment) {
             Ok(built) => built,
-            Err(error) => return Ok(Ok(unavailable(error.to_string()))),
+            Err(error) => return failed(error.to_string()),
         };
-        let applied = match apply::environment(&self.cluster, valid, built).await {
+        let objects = match apply::environment(&context.cluster, valid, built).await {
             Ok(applied) => applied,
-            Err(error @ ApplyError::OwnedByOther { .. }) => {
-                return Ok(Ok(unavailable(error.to_string())));
-            }
+            Err(error @ ApplyError::OwnedByOther(_)) => return failed(error.to_string()),
             Err(error) => return Err(error.into()),
         };
-        let mut gateways = Vec::new();
-        for tunnel in &applied.tunnels {
+        let (known, mut gateways) = (&context.cluster.caches.pods, Vec::new());
+        for tunnel in &objects.tunnels {
             let (tunnel, ends) = (tunnel.name_any(), names::GATEWAY_COMPONENTS);
-            let caches = &self.cluster.caches;
-            let owner = (Kind::Tunnel.name(), tunnel.as_str());
-            gateways.extend(dereference::pods(caches, &valid.namespace, owner, &ends)?);
+            let owner = (Kind::Tunnel.name(), &*tunnel);
+            gateways.extend(known.children(&valid.namespace, owner, &ends)?);
         }
+        let created = objects.created();
         let seen = readiness::Seen {
-            tunnels: applied.tunnels,
-            pods: seen.pods.clone(),
+            objects,
+            pods: self.seen.pods.clone(),
             gateways,
-            agents: applied.agents,
         };
-        Ok(match readiness::judge(valid, environment, &seen) {
-            Readiness::Ready(addresses) => Ok(Offer::Ready(addresses)),
-            Readiness::Never(why) => Ok(Offer::Unavailable(why)),
-            Readiness::Pending(why) if is_late(applied.created, now) => {
-                let reason = format!(
-                    "not ready within {ENVIRONMENT_DEADLINE_SECONDS} s: {}",
-                    why.reason
-                );
-                Ok(Offer::Unavailable(Unavailable { reason, ..why }))
+        let addresses = readiness::addresses(valid, environment, &seen);
+        Ok(addresses.map_err(|not_ready| match not_ready {
+            NotReady::Pending(mut why) if is_late(created, self.now) => {
+                let limit = ENVIRONMENT_DEADLINE_SECONDS;
+                why.reason = format!("not ready within {limit} s: {}", why.reason);
+                NotReady::Never(why)
             }
-            Readiness::Pending(why) => Err(why.reason),
-        })
+            other => other,
+        }))
     }
 
     /// Finishes a benchmark whose runner has ended or no longer exists. Only the runner's earlier
     /// reports and the summary in its termination message remain.
-    async fn conclude(
-        &self,
-        valid: &ValidatedBenchmark,
-        seen: &dereference::Seen,
-        last_words: Option<Box<Summary>>,
-    ) -> Result<Outcome, Error> {
-        let (cells, summary) = seen
-            .results
-            .as_ref()
-            .map(build::results::read)
-            .unwrap_or_default();
-        match summary.or(last_words.map(|summary| *summary)) {
-            Some(summary) => {
-                self.save(valid, &cells, Some(&summary)).await?;
-                self.clear(valid).await?;
-                Ok(Outcome::Ended(summary))
-            }
-            None => {
-                let lost = match seen.job {
-                    Some(_) => "the Job ended without a summary; read the log of its pod",
-                    None => "the Job was deleted before its end",
-                };
-                self.give_up(valid, lost.to_owned()).await
-            }
-        }
+    async fn conclude(&self, last_words: Option<Box<Summary>>) -> Result<Outcome, Error> {
+        let results = self.seen.results.as_deref().map(build::results::read);
+        let (cells, summary) = results.unwrap_or_default();
+        let Some(summary) = summary.or(last_words.map(|summary| *summary)) else {
+            let lost = match self.seen.job {
+                Some(_) => "the Job ended without a summary; read the log of its pod",
+                None => "the Job was deleted before its end",
+            };
+            return self.give_up(lost.to_owned()).await;
+        };
+        self.save(&cells, Some(&summary)).await?;
+        self.context.clear(self.valid).await?;
+        Ok(Outcome::Ended(summary))
     }
 
-    async fn give_up(&self, valid: &ValidatedBenchmark, why: String) -> Result<Outcome, Error> {
-        self.clear(valid).await?;
+    async fn give_up(&self, why: String) -> Result<Outcome, Error> {
+        self.context.clear(self.valid).await?;
         Ok(Outcome::Failed(Code::BenchmarkRunnerLost, why))
     }
 
+    async fn save(&self, cells: &[Cell], summary: Option<&Summary>) -> Result<(), Error> {
+        if !cells.is_empty() || summary.is_some() {
+            let results = build::results::config_map(self.valid, cells, summary);
+            apply::config_map(&self.context.cluster, self.valid, RESULTS, results).await?;
+        }
+        Ok(())
+    }
+}
+
+impl<R> Context<R> {
     /// Deletes the objects of all environments.
     async fn clear(&self, valid: &ValidatedBenchmark) -> Result<(), Error> {
         let nothing = build::EnvironmentObjects::default();
         apply::environment(&self.cluster, valid, nothing).await?;
         Ok(())
     }
-
-    async fn save(
-        &self,
-        valid: &ValidatedBenchmark,
-        cells: &[Cell],
-        summary: Option<&Summary>,
-    ) -> Result<(), Error> {
-        if !cells.is_empty() || summary.is_some() {
-            let results = build::results::config_map(valid, cells, summary);
-            apply::results(&self.cluster, valid, results).await?;
-        }
-        Ok(())
-    }
 }
 
 fn is_late(created: Option<Timestamp>, now: Now) -> bool {
-    created
-        .is_some_and(|created| now.seconds() - created.as_second() > ENVIRONMENT_DEADLINE_SECONDS)
-}
-
-fn unavailable(reason: String) -> Offer {
-    Offer::Unavailable(Unavailable {
-        status: muxtunnel_bench_api::result::Status::Failed,
-        code: Code::BenchmarkEnvironmentFailed.to_string(),
-        reason,
-    })
+    let age = created.map(|created| now.seconds() - created.as_second());
+    age.is_some_and(|age| age > ENVIRONMENT_DEADLINE_SECONDS)
 }
 
 fn waiting(detail: String) -> Outcome {
@@ -515,16 +480,13 @@ fn running(
     environment: Option<&Environment>,
     detail: String,
 ) -> Outcome {
-    let title = environment.map(|environment| {
-        let key = &environment.key;
-        format!("{} ms, {}", key.one_way_delay_ms, key.profile)
-    });
-    let detail = match (environment, &title) {
-        (Some(environment), Some(title)) => {
-            let (number, all) = (environment.key.index + 1, valid.environments.len());
-            format!("environment {number}/{all} ({title}): {detail}")
+    let detail = match environment.map(|environment| &environment.key) {
+        Some(key) => {
+            let (number, all) = (key.index + 1, valid.environments.len());
+            let (delay, profile) = (key.one_way_delay_ms, &key.profile);
+            format!("environment {number}/{all} ({delay} ms, {profile}): {detail}")
         }
-        _ => detail,
+        None => detail,
     };
     Outcome::Running {
         detail,

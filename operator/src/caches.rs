@@ -92,7 +92,6 @@ pub struct Cluster {
 
 impl Cluster {
     /// Reads of objects that no watch covers.
-    #[must_use]
     pub fn reader(&self) -> Reader {
         Reader::new(self.client.clone())
     }
@@ -114,27 +113,15 @@ fn reference<K: Watched>((namespace, name): &Key) -> ObjectRef<K> {
 }
 
 /// The objects of one kind.
+#[derive(Clone)]
 pub struct Cache<K: Watched> {
     watched: Store<K>,
     groups: Arc<Mutex<Groups>>,
     own: Arc<Mutex<OwnWrites<K>>>,
 }
 
-impl<K: Watched> Clone for Cache<K> {
-    fn clone(&self) -> Self {
-        Self {
-            watched: self.watched.clone(),
-            groups: self.groups.clone(),
-            own: self.own.clone(),
-        }
-    }
-}
-
 impl<K: Watched> Cache<K> {
     /// Returns the object with this name.
-    ///
-    /// # Errors
-    /// [`NotKnown`].
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, NotKnown> {
         self.known()?;
         let key = (Some(namespace.to_owned()), name.to_owned());
@@ -144,9 +131,6 @@ impl<K: Watched> Cache<K> {
     }
 
     /// The children of `owner`, its kind and name, that have one of `components`, sorted by name.
-    ///
-    /// # Errors
-    /// [`NotKnown`].
     pub fn children(
         &self,
         namespace: &str,
@@ -159,8 +143,7 @@ impl<K: Watched> Cache<K> {
                 && labels::is_child_of(object.labels(), owner, components)
         };
         let group = Group::children(namespace, owner);
-        let watched = groups::of(&self.groups.lock(), &group).cloned().collect();
-        let mut keys: BTreeSet<Key> = watched;
+        let mut keys: BTreeSet<Key> = groups::of(&self.groups.lock(), &group).cloned().collect();
         let own = self.own.lock();
         keys.extend(own.of(&group).cloned());
         let children = keys.iter().filter_map(|key| {
@@ -188,7 +171,6 @@ impl<K: Watched> Cache<K> {
     }
 
     /// Returns `watched`, or the own write of the same object if the write is newer.
-    #[must_use]
     pub fn newest(&self, watched: Arc<K>) -> Arc<K> {
         let own = self.own.lock();
         newest(Some(watched.clone()), own.get(&key(watched.as_ref()))).unwrap_or(watched)
@@ -199,26 +181,19 @@ impl<K: Watched> Cache<K> {
         let mut object = object.clone();
         slim(&mut object);
         let (key, uid) = (key(&object), object.uid());
-        self.keep(key, Some(Arc::new(object)), uid);
+        self.own.lock().keep(key, Some(Arc::new(object)), uid);
     }
 
     /// Records that the API server deleted `object`.
     pub fn deleted(&self, object: &K) {
-        self.keep(key(object), None, object.uid());
-    }
-
-    fn keep(&self, key: Key, object: Option<Arc<K>>, uid: Option<String>) {
-        self.own.lock().keep(key, object, uid);
+        self.own.lock().keep(key(object), None, object.uid());
     }
 
     /// References to all objects that the watch has delivered.
-    #[must_use]
     pub fn references(&self) -> Vec<ObjectRef<K>> {
-        let objects = self.watched.state();
-        objects
-            .iter()
-            .map(|object| ObjectRef::from_obj(object.as_ref()))
-            .collect()
+        let objects = self.watched.state().into_iter();
+        let references = objects.map(|object| ObjectRef::from_obj(object.as_ref()));
+        references.collect()
     }
 
     /// All objects that the watch has delivered.
@@ -231,7 +206,6 @@ impl<K: Watched> Cache<K> {
     }
 
     /// The store that kube's applier reads objects from.
-    #[must_use]
     pub fn store(&self) -> Store<K> {
         self.watched.clone()
     }
@@ -302,13 +276,11 @@ impl<K: Watched> Default for Feed<K> {
 
 impl<K: Watched> Feed<K> {
     /// The cache that this feed fills.
-    #[must_use]
     pub fn cache(&self) -> Cache<K> {
         self.cache.clone()
     }
 
     /// Adds each object to further groups.
-    #[must_use]
     pub(crate) fn grouped(self, more_groups: fn(&K) -> Vec<Group>) -> Self {
         Self {
             more_groups,
@@ -317,7 +289,6 @@ impl<K: Watched> Feed<K> {
     }
 
     /// The last version of the object that the watch delivered.
-    #[must_use]
     pub fn known(&self, object: &K) -> Option<Arc<K>> {
         self.cache.watched.get(&reference(&key(object)))
     }
@@ -390,7 +361,6 @@ macro_rules! caches {
 
         impl Feeds {
             /// The caches that these feeds fill.
-            #[must_use]
             pub fn caches(&self) -> Caches {
                 Caches {
                     $($field: self.$field.cache(),)*

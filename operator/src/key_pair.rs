@@ -8,16 +8,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::core::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use muxtunnel_contract::secrets::{
     ENTRY_KEY, ENTRY_NAME, ENTRY_PUBLIC_KEY, EXIT_KEY, EXIT_NAMES, EXIT_PUBLIC_KEY, KEY_TYPE,
     PRIVATE_KEY, PUBLIC_KEY,
 };
 use muxtunnel_gateway_config::{GatewayKey, KeyRole};
 use zeroize::Zeroizing;
-
-use crate::labels;
 
 /// The cryptographic library could not create a key.
 #[derive(Debug, thiserror::Error)]
@@ -34,9 +31,6 @@ pub struct KeyPair {
 
 impl KeyPair {
     /// A random key pair.
-    ///
-    /// # Errors
-    /// [`KeyPairError`].
     pub fn random(role: KeyRole) -> Result<Self, KeyPairError> {
         let key = Ed25519KeyPair::generate().map_err(|_| KeyPairError)?;
         let document = key.to_pkcs8v1().map_err(|_| KeyPairError)?;
@@ -53,25 +47,19 @@ impl KeyPair {
         })
     }
 
-    /// The Secret `name` with this key pair, for an end whose other end belongs to another object.
-    /// Without an owner, the identity survives a deletion of the object.
-    #[must_use]
-    pub fn secret(&self, place: Place<'_>) -> Secret {
+    /// The Secret with this key pair, for an end whose other end belongs to another object. Without an
+    /// owner, the identity survives a deletion of the object.
+    pub fn secret(&self, metadata: ObjectMeta) -> Secret {
         let data = [
             (PRIVATE_KEY, self.private.as_bytes().to_vec()),
             (PUBLIC_KEY, self.public.to_string().into_bytes()),
         ];
-        secret(place, None, data)
+        secret(metadata, data)
     }
 }
 
 /// The Secret with the key pairs of both ends of a tunnel, which belongs to the tunnel.
-#[must_use]
-pub fn pair_secret(
-    place: Place<'_>,
-    owner: &OwnerReference,
-    (entry, exit): (&KeyPair, &KeyPair),
-) -> Secret {
+pub fn pair_secret(metadata: ObjectMeta, (entry, exit): (&KeyPair, &KeyPair)) -> Secret {
     let lines = |key: &KeyPair, names: &[&str]| {
         let lines = names.iter().map(|name| format!("{} {name}\n", key.public));
         lines.collect::<String>().into_bytes()
@@ -82,40 +70,13 @@ pub fn pair_secret(
         (EXIT_KEY, exit.private.as_bytes().to_vec()),
         (EXIT_PUBLIC_KEY, lines(exit, &EXIT_NAMES)),
     ];
-    secret(place, Some(owner.clone()), data)
+    secret(metadata, data)
 }
 
-/// The name of a Secret with keys, and its labels.
-#[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    /// Namespace of the object whose gateways use the keys.
-    pub namespace: &'a str,
-    /// Kind and name of the object.
-    pub owner: (&'a str, &'a str),
-    /// The component in the labels.
-    pub component: &'a str,
-    /// Name of the Secret.
-    pub name: &'a str,
-}
-
-fn secret<const N: usize>(
-    place: Place<'_>,
-    owner: Option<OwnerReference>,
-    data: [(&str, Vec<u8>); N],
-) -> Secret {
+fn secret<const N: usize>(metadata: ObjectMeta, data: [(&str, Vec<u8>); N]) -> Secret {
     let data = data.map(|(key, bytes)| (key.to_owned(), ByteString(bytes)));
     Secret {
-        metadata: ObjectMeta {
-            name: Some(place.name.to_owned()),
-            namespace: Some(place.namespace.to_owned()),
-            labels: Some(labels::versioned(labels::child(
-                place.owner.0,
-                place.owner.1,
-                place.component,
-            ))),
-            owner_references: owner.map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
+        metadata,
         immutable: Some(true),
         type_: Some(KEY_TYPE.to_owned()),
         data: Some(BTreeMap::from(data)),
@@ -128,6 +89,7 @@ mod tests {
     use muxtunnel_gateway_config::parse_peers;
 
     use super::*;
+    use crate::labels;
 
     #[test]
     fn a_pair_has_the_key_of_each_end_with_its_role() {
@@ -136,14 +98,9 @@ mod tests {
             KeyPair::random(KeyRole::Exit).unwrap(),
         );
         assert_ne!(entry.public.bytes(), exit.public.bytes());
-        let place = Place {
-            namespace: "site",
-            owner: ("MuxTunnel", "web"),
-            component: "pair",
-            name: "web-pair-1-abcde",
-        };
-        let owner = OwnerReference::default();
-        let secret = pair_secret(place, &owner, (&entry, &exit));
+        let place = ("site", "web-pair-1-abcde".to_owned());
+        let metadata = labels::metadata(place, labels::child("MuxTunnel", "web", "pair"), None);
+        let secret = pair_secret(metadata, (&entry, &exit));
         let data = secret.data.unwrap();
         let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
         assert!(text(ENTRY_PUBLIC_KEY).starts_with("mte1"));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 pub use muxtunnel_contract::labels::{COMPONENT, OWNER_KIND, OWNER_NAME};
 use muxtunnel_contract::labels::{MANAGED_BY, NAME, VERSION};
 
@@ -16,7 +16,6 @@ pub const REFRESH: &str = "muxtunnel.dev/refresh";
 const PRODUCT: &str = "muxtunnel";
 
 /// The labels of a child of the object `name` of this kind. A Secret with keys has them, too.
-#[must_use]
 pub fn child(kind: &str, name: &str, component: &str) -> BTreeMap<String, String> {
     let mut labels = selector(kind, name, component);
     let product = [(NAME, PRODUCT), (MANAGED_BY, MANAGER)];
@@ -24,15 +23,24 @@ pub fn child(kind: &str, name: &str, component: &str) -> BTreeMap<String, String
     labels
 }
 
-/// `labels` with the version of the operator that wrote the object.
-#[must_use]
-pub fn versioned(mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+/// The metadata of the object `name` with `labels` and the version of the operator.
+pub fn metadata(
+    (namespace, name): (&str, String),
+    labels: BTreeMap<String, String>,
+    owner: Option<&OwnerReference>,
+) -> ObjectMeta {
+    let mut labels = labels;
     labels.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    labels
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(namespace.to_owned()),
+        labels: Some(labels),
+        owner_references: owner.map(|owner| vec![owner.clone()]),
+        ..ObjectMeta::default()
+    }
 }
 
 /// The labels that select the pods of one component of the object `name` of this kind.
-#[must_use]
 pub fn selector(kind: &str, name: &str, component: &str) -> BTreeMap<String, String> {
     [
         (OWNER_KIND, kind),
@@ -44,7 +52,6 @@ pub fn selector(kind: &str, name: &str, component: &str) -> BTreeMap<String, Str
 }
 
 /// The selector of objects with all of `labels`.
-#[must_use]
 pub fn having(labels: BTreeMap<String, String>) -> LabelSelector {
     LabelSelector {
         match_labels: (!labels.is_empty()).then_some(labels),
@@ -53,20 +60,17 @@ pub fn having(labels: BTreeMap<String, String>) -> LabelSelector {
 }
 
 /// The selector of the children of all objects.
-#[must_use]
 pub fn children() -> String {
     format!("{NAME}={PRODUCT},{MANAGED_BY}={MANAGER}")
 }
 
 /// Whether `labels` are the labels of a child of any object.
-#[must_use]
 pub fn is_child(labels: &BTreeMap<String, String>) -> bool {
     let has = |key: &str, value: &str| labels.get(key).is_some_and(|found| found == value);
     has(NAME, PRODUCT) && has(MANAGED_BY, MANAGER)
 }
 
 /// The kind and the name of the object that a child with these labels belongs to.
-#[must_use]
 pub fn owner(labels: &BTreeMap<String, String>) -> Option<(&str, &str)> {
     let label = |key: &str| labels.get(key).filter(|_| is_child(labels));
     Some((label(OWNER_KIND)?, label(OWNER_NAME)?))
@@ -74,7 +78,6 @@ pub fn owner(labels: &BTreeMap<String, String>) -> Option<(&str, &str)> {
 
 /// Whether `labels` are the labels of a child of `owner`, its kind and name, with one of
 /// `components`.
-#[must_use]
 pub fn is_child_of(
     labels: &BTreeMap<String, String>,
     owner: (&str, &str),

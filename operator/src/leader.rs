@@ -79,7 +79,6 @@ impl Default for Leadership {
 
 impl Leadership {
     /// Whether this process holds the Lease now.
-    #[must_use]
     pub fn is_held(&self) -> bool {
         let until = self.0.borrow().until;
         until.is_some_and(|until| Instant::now() < until)
@@ -105,13 +104,8 @@ impl Leadership {
         K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
     {
         let store = store.clone();
-        let all = move |()| {
-            let known = store.state();
-            let references = known
-                .iter()
-                .map(|object| ObjectRef::from_obj(object.as_ref()));
-            stream::iter(references.collect::<Vec<_>>())
-        };
+        let reference = |object: Arc<K>| ObjectRef::from_obj(object.as_ref());
+        let all = move |()| stream::iter(store.state().into_iter().map(reference));
         self.won().flat_map(all).boxed()
     }
 
@@ -133,13 +127,13 @@ impl Leadership {
         let mut terms = self.0.subscribe();
         loop {
             let until = terms.borrow_and_update().until;
-            match until {
-                Some(until) if Instant::now() < until => tokio::select! {
-                    biased;
-                    () = sleep_until(until) => {}
-                    _renewed_or_given_up = terms.changed() => {}
-                },
-                _ => return,
+            let Some(until) = until.filter(|until| Instant::now() < *until) else {
+                return;
+            };
+            tokio::select! {
+                biased;
+                () = sleep_until(until) => {}
+                _renewed_or_given_up = terms.changed() => {}
             }
         }
     }
@@ -180,7 +174,6 @@ pub struct Elector {
 
 impl Elector {
     /// A candidate for the Lease `name` in `namespace`. `client` must not have a [`WriteGate`].
-    #[must_use]
     pub fn new(
         client: Client,
         namespace: &str,
@@ -199,7 +192,6 @@ impl Elector {
     }
 
     /// The leadership that this elector updates.
-    #[must_use]
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
@@ -212,18 +204,16 @@ impl Elector {
             let leads = self.leadership.is_held();
             if leads != led {
                 led = leads;
-                if leads {
-                    info!(
-                        lease = self.name,
-                        identity = self.identity,
-                        "won the Lease, so this operator reconciles objects"
-                    );
-                } else {
-                    warn!(
-                        lease = self.name,
-                        identity = self.identity,
-                        "lost the Lease, so this operator writes nothing"
-                    );
+                let (lease, identity) = (&self.name, &self.identity);
+                match leads {
+                    true => info!(
+                        lease,
+                        identity, "won the Lease, so this operator reconciles objects"
+                    ),
+                    false => warn!(
+                        lease,
+                        identity, "lost the Lease, so this operator writes nothing"
+                    ),
                 }
             }
             // Reports the expiry of the Lease as soon as the Lease expires.
@@ -286,10 +276,7 @@ impl Elector {
         };
         // The write has the resource version of the read as its precondition, so the first of two
         // writers wins.
-        let answer = self
-            .api
-            .replace(&self.name, &PostParams::default(), &lease)
-            .await;
+        let answer = self.put(&lease).await;
         if is_ours {
             // The conflicting write may be this process's own renewal whose answer was lost, or a
             // client's change of the labels. The next poll shows the holder, long before another
@@ -297,6 +284,11 @@ impl Elector {
             return answer.map(|_| true);
         }
         won(answer)
+    }
+
+    async fn put(&self, lease: &Lease) -> Result<Lease, kube::Error> {
+        let params = PostParams::default();
+        self.api.replace(&self.name, &params, lease).await
     }
 
     /// Whether the Lease has expired: it has not changed for the duration that it states.
@@ -353,9 +345,7 @@ impl Elector {
         }
         spec.holder_identity = Some(String::new());
         spec.renew_time = Some(self.now());
-        self.api
-            .replace(&self.name, &PostParams::default(), &lease)
-            .await?;
+        self.put(&lease).await?;
         info!(lease = self.name, "released the Lease");
         Ok(())
     }

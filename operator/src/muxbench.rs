@@ -2,12 +2,12 @@
 //! agents that measure IP packets. These run in the gateways' pods, because no other pod has a
 //! route into a tunnel's network.
 
-use k8s_openapi::api::core::v1::{Container, SecretVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{Container, Volume};
 use muxtunnel_bench_api::HTTP_PORT;
 use muxtunnel_crds::Resources;
 
 use crate::class::Class;
-use crate::pods::{helper_resources, port, probe, read_only, unprivileged};
+use crate::pods::{helper_resources, port, probe, read_only, secret_volume, unprivileged};
 
 /// Path of the token in every container of a benchmark.
 pub const TOKEN_FILE: &str = "/etc/muxbench/token";
@@ -18,7 +18,6 @@ const TOKEN_VOLUME: &str = "token";
 /// Name of the Secret with the token of a benchmark's runner and agents. The name contains a part
 /// of the benchmark's UID, so a Secret with this name belongs to this benchmark. The operator
 /// relies on the name, because it may not read the Secret to check the owner.
-#[must_use]
 pub fn token(benchmark: &str, uid: &str) -> String {
     let uid: String = uid
         .chars()
@@ -29,27 +28,17 @@ pub fn token(benchmark: &str, uid: &str) -> String {
 }
 
 /// The volume with the token. `secret`: [`token`].
-#[must_use]
 pub fn token_volume(secret: String) -> Volume {
-    Volume {
-        name: TOKEN_VOLUME.to_owned(),
-        secret: Some(SecretVolumeSource {
-            secret_name: Some(secret),
-            ..SecretVolumeSource::default()
-        }),
-        ..Volume::default()
-    }
+    secret_volume(TOKEN_VOLUME, secret)
 }
 
 /// The container of an agent.
-#[must_use]
 pub fn agent(class: &Class, resources: Option<&Resources>) -> Container {
     let args = vec!["agent".to_owned(), format!("--token-file={TOKEN_FILE}")];
     container(class, "agent", args, resources)
 }
 
 /// A container of muxbench with the resources `resources`.
-#[must_use]
 pub fn container(
     class: &Class,
     name: &str,

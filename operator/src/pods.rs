@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{
-    Capabilities, ContainerPort, EmptyDirVolumeSource, HTTPGetAction, Pod, PodSecurityContext,
-    Probe, ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
+    Capabilities, ConfigMapVolumeSource, ContainerPort, ContainerStatus, EmptyDirVolumeSource,
+    HTTPGetAction, KeyToPath, Pod, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretProjection,
+    SecretVolumeSource, SecurityContext, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use muxtunnel_crds::Resources;
+use kube::core::ObjectMeta;
+use muxtunnel_crds::{Resources, TemplateMetadata, TemplateSpec};
 
 /// The resources of which every container of a pod takes a part. A device, for example, is only for
 /// the main container.
@@ -18,28 +21,36 @@ const SHARED: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
 /// Default amounts of resources, by name.
 pub type Amounts<'a> = &'a [(&'a str, &'a str)];
 
+/// Whether the condition `type_` of the pod is true.
+#[must_use]
+pub fn is_true(pod: &Pod, type_: &str) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
+    let mut conditions = conditions.flatten();
+    conditions.any(|condition| condition.type_ == type_ && condition.status == "True")
+}
+
 /// Whether the pod's readiness probe succeeds.
 #[must_use]
 pub fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
-    conditions
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    is_true(pod, "Ready")
+}
+
+/// The statuses of all containers of the pod, the init containers first.
+pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.iter();
+    let all =
+        status.flat_map(|status| [&status.init_container_statuses, &status.container_statuses]);
+    all.flat_map(|statuses| statuses.iter().flatten())
 }
 
 /// Whether the node has created the pod's sandbox, and so accepts the pod's sysctls. The pod need
 /// not be ready: an entry is not ready while it has no carrier.
 #[must_use]
 pub fn is_started(pod: &Pod) -> bool {
-    let Some(status) = &pod.status else {
-        return false;
-    };
-    let init = status.init_container_statuses.iter().flatten();
-    let mut containers = init.chain(status.container_statuses.iter().flatten());
-    containers.any(|container| {
-        let states = [&container.state, &container.last_state];
-        let mut states = states.into_iter().flatten();
-        states.any(|state| state.running.is_some() || state.terminated.is_some())
+    let mut states = containers(pod).flat_map(|one| [&one.state, &one.last_state]);
+    states.any(|state| {
+        let state = state.as_ref();
+        state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
     })
 }
 
@@ -54,20 +65,14 @@ pub fn host(pod: &Pod) -> Option<String> {
 /// Security.
 #[must_use]
 pub fn replica_failure(deployment: &Deployment) -> Option<String> {
-    deployment
-        .status
-        .as_ref()?
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")
-        .and_then(|condition| condition.message.clone())
+    let mut conditions = deployment.status.as_ref()?.conditions.iter().flatten();
+    let failure = conditions.find(|one| one.type_ == "ReplicaFailure" && one.status == "True");
+    failure?.message.clone()
 }
 
 /// The resources of a container. A default applies only to a resource that `asked` does not name:
 /// if only a limit is set, Kubernetes requests the same amount, and a smaller default request would
 /// override this request.
-#[must_use]
 pub fn resources(
     asked: Option<&Resources>,
     requests: Amounts<'_>,
@@ -95,7 +100,6 @@ pub fn resources(
 
 /// The resources of a container beside the main container. Like the main container, it has the
 /// resources in `asked`, because quotas and LimitRanges apply to each container.
-#[must_use]
 pub fn helper_resources(
     asked: Option<&Resources>,
     requests: Amounts<'_>,
@@ -108,8 +112,43 @@ pub fn helper_resources(
     resources(Some(&shared), requests, limits)
 }
 
+/// The pod with the labels and annotations of `asked`. Its own `labels` take precedence.
+pub fn template(
+    asked: TemplateMetadata,
+    labels: BTreeMap<String, String>,
+    pod: PodSpec,
+) -> PodTemplateSpec {
+    let (mut all, annotations) = (asked.labels, asked.annotations);
+    all.extend(labels);
+    PodTemplateSpec {
+        metadata: Some(ObjectMeta {
+            labels: Some(all),
+            annotations: (!annotations.is_empty()).then_some(annotations),
+            ..ObjectMeta::default()
+        }),
+        spec: Some(pod),
+    }
+}
+
+/// The fields of a pod that a template has, apart from the containers.
+pub fn of_template<C>(template: TemplateSpec<C>) -> PodSpec {
+    PodSpec {
+        node_selector: (!template.node_selector.is_empty()).then_some(template.node_selector),
+        tolerations: some(template.tolerations),
+        affinity: template.affinity,
+        topology_spread_constraints: some(template.topology_spread_constraints),
+        priority_class_name: template.priority_class_name,
+        runtime_class_name: template.runtime_class_name,
+        scheduler_name: template.scheduler_name,
+        image_pull_secrets: some(template.image_pull_secrets),
+        dns_policy: template.dns_policy.map(|policy| policy.as_str().to_owned()),
+        dns_config: template.dns_config,
+        host_aliases: some(template.host_aliases),
+        ..PodSpec::default()
+    }
+}
+
 /// The security context of a container that needs no privilege.
-#[must_use]
 pub fn unprivileged() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
@@ -123,7 +162,6 @@ pub fn unprivileged() -> SecurityContext {
 }
 
 /// The security context of a container that runs as root with `capabilities` alone.
-#[must_use]
 pub fn privileged(capabilities: &[&str]) -> SecurityContext {
     let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
     SecurityContext {
@@ -140,7 +178,6 @@ pub fn privileged(capabilities: &[&str]) -> SecurityContext {
 }
 
 /// The default profile of the container runtime.
-#[must_use]
 pub fn seccomp() -> SeccompProfile {
     SeccompProfile {
         type_: "RuntimeDefault".to_owned(),
@@ -153,7 +190,6 @@ pub fn seccomp() -> SeccompProfile {
 pub const UID: i64 = 65532;
 
 /// The security context of a pod with unprivileged containers.
-#[must_use]
 pub fn pod_security() -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
@@ -163,7 +199,6 @@ pub fn pod_security() -> PodSecurityContext {
 }
 
 /// A TCP port of a container.
-#[must_use]
 pub fn port(name: &str, number: u16) -> ContainerPort {
     ContainerPort {
         name: Some(name.to_owned()),
@@ -174,7 +209,6 @@ pub fn port(name: &str, number: u16) -> ContainerPort {
 }
 
 /// A probe by HTTP, with its period and time limit in seconds, and the number of failures.
-#[must_use]
 pub fn probe(path: &str, port: u16, (period, timeout): (i32, i32), failures: Option<i32>) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
@@ -190,7 +224,6 @@ pub fn probe(path: &str, port: u16, (period, timeout): (i32, i32), failures: Opt
 }
 
 /// Mounts the volume `name`.
-#[must_use]
 pub fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
@@ -201,7 +234,6 @@ pub fn mount(name: &str, path: &str) -> VolumeMount {
 
 /// Mounts the volume `name` for reading. The whole directory is mounted, because a file that is
 /// mounted by subPath never changes in a running pod.
-#[must_use]
 pub fn read_only(name: &str, path: &str) -> VolumeMount {
     VolumeMount {
         read_only: Some(true),
@@ -209,8 +241,75 @@ pub fn read_only(name: &str, path: &str) -> VolumeMount {
     }
 }
 
+/// A volume with the Secret `secret`.
+pub fn secret_volume(name: &str, secret: String) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(secret),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+/// A volume with the ConfigMap `config_map`, or with its key and file in `item`.
+pub fn config_map_volume(name: &str, config_map: String, item: Option<KeyToPath>) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        config_map: Some(ConfigMapVolumeSource {
+            name: config_map,
+            items: item.map(|item| vec![item]),
+            ..ConfigMapVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+/// A volume with files of several Secrets.
+pub fn secrets_volume<I>(name: &str, files: I) -> Volume
+where
+    I: IntoIterator<Item = (String, KeyToPath)>,
+{
+    let source = |(secret, file)| VolumeProjection {
+        secret: Some(SecretProjection {
+            name: secret,
+            items: Some(vec![file]),
+            optional: None,
+        }),
+        ..VolumeProjection::default()
+    };
+    Volume {
+        name: name.to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            default_mode: None,
+            sources: Some(files.into_iter().map(source).collect()),
+        }),
+        ..Volume::default()
+    }
+}
+
+/// The key `key` of a Secret or a ConfigMap as the file `path` of a volume. All files have the default
+/// mode: every user of the container can read them, because the cluster may choose the user.
+pub fn file(key: &str, path: &str) -> KeyToPath {
+    KeyToPath {
+        key: key.to_owned(),
+        path: path.to_owned(),
+        mode: None,
+    }
+}
+
+/// `None` for an empty list.
+pub fn some<T>(items: Vec<T>) -> Option<Vec<T>> {
+    (!items.is_empty()).then_some(items)
+}
+
+/// The argument `--name value`.
+pub fn flag(name: &str, value: impl ToString) -> [String; 2] {
+    [format!("--{name}"), value.to_string()]
+}
+
 /// An empty directory of the pod.
-#[must_use]
 pub fn empty_volume(name: &str) -> Volume {
     Volume {
         name: name.to_owned(),

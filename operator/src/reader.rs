@@ -5,8 +5,8 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::ObjectList;
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
+
+use crate::watches::Watched;
 
 /// Reads from the API server.
 #[derive(Clone)]
@@ -14,7 +14,6 @@ pub struct Reader(Client);
 
 impl Reader {
     /// Reads with `client`.
-    #[must_use]
     pub const fn new(client: Client) -> Self {
         Self(client)
     }
@@ -25,10 +24,7 @@ impl Reader {
     /// The client's error.
     pub async fn get<K>(&self, namespace: &str, name: &str) -> Result<Option<K>, kube::Error>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned,
+        K: Watched + Resource<Scope = NamespaceResourceScope>,
     {
         let api: Api<K> = Api::namespaced(self.0.clone(), namespace);
         api.get_opt(name).await
@@ -58,10 +54,7 @@ impl Reader {
         params: &ListParams,
     ) -> Result<ObjectList<K>, kube::Error>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned,
+        K: Watched + Resource<Scope = NamespaceResourceScope>,
     {
         let api: Api<K> = Api::namespaced(self.0.clone(), namespace);
         api.list(params).await

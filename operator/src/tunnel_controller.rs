@@ -343,20 +343,17 @@ async fn pass<G: observe::Gateways>(
     let (caches, settings) = (&access.caches, &*access.settings);
     let found = dereference::dereference(access, (object, class), holder, now).await;
     let named = found.named;
-    let plan = match found.class {
-        Ok(class) => pure(|| {
+    let plan = found.class.and_then(|class| {
+        pure(|| {
             let valid = validate::validate(object, &named, class)?;
             build::build_children(valid, settings)
-        }),
-        Err(hindrance) => Err(hindrance),
-    };
-    let peers = plan.as_ref().ok().map(|(valid, _)| valid.peers.clone());
+        })
+    });
+    let valid = plan.as_ref().ok().map(|(valid, _)| &**valid);
+    let peers = valid.map(|valid| valid.peers.clone());
     let time = now.seconds();
     let state = pure(move || validate::state((object, holder), named, peers, time));
-    let built = match &plan {
-        Ok((valid, _)) => pure(|| build::build_others(valid, &state)),
-        Err(_) => pure(|| build::build_withdrawals(&state)),
-    };
+    let built = pure(|| build::build_others(valid, &state));
     let failures = context.failures(object);
     let reached = apply::apply(outputs, holder, (plan, built), failures).await;
     let observed = observe::observe_all(caches, &context.prober, reached.children, &state).await;

@@ -5,97 +5,44 @@
 //! owner. The operator adopts a child that its own field manager wrote, with the child's labels,
 //! and that nobody owns. All other objects stay unchanged.
 
-use std::fmt;
-
 use kube::api::{Patch, PatchParams};
-use kube::core::ObjectMeta;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::{ApplyError, Child, Children, api_error, is_owned, replicas, to_value};
-use crate::caches::{Cached, Cluster};
+use super::{ApplyError, Child, Children, Named, failed, get, is_owned, replicas, to_value};
+use crate::caches::Cluster;
 use crate::labels::{self, COMPONENT, MANAGER};
 
-/// An object that has the name of a child and another owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Obstacle {
-    kind: String,
-    name: String,
-    owner: String,
+/// The error of an object that has the name of a child and another owner.
+pub(super) fn taken<K: Resource<DynamicType = ()>>(object: &K) -> ApplyError {
+    ApplyError::OwnedByOther(vec![in_the_way(object)])
 }
 
-impl Obstacle {
-    /// The obstacle `object`.
-    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
-        let references = object.meta().owner_references.iter().flatten();
-        let mut references: Vec<_> = references.collect();
-        // The first place belongs to the controller.
-        references.sort_by_key(|reference| reference.controller != Some(true));
-        let owner = references.first().map_or_else(
-            || "no object of muxtunnel.dev".to_owned(),
-            |reference| format!("{} {} ({})", reference.kind, reference.name, reference.uid),
-        );
-        Self {
-            kind: K::kind(&()).into_owned(),
-            name: object.name_any(),
-            owner,
-        }
-    }
+fn in_the_way<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    let references = object.meta().owner_references.iter().flatten();
+    // The first place belongs to the controller.
+    let owner = references.min_by_key(|reference| reference.controller != Some(true));
+    let owner = owner.map_or_else(
+        || "no object of muxtunnel.dev".to_owned(),
+        |reference| format!("{} {} ({})", reference.kind, reference.name, reference.uid),
+    );
+    let object = Named::of::<K>(&object.name_any());
+    format!("{object} exists and belongs to {owner}")
 }
 
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, name, owner } = self;
-        write!(f, "{kind} {name} exists and belongs to {owner}")
-    }
-}
-
-/// Obstacles, at most one for each child.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Obstacles(pub Vec<Obstacle>);
-
-impl fmt::Display for Obstacles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, obstacle) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("; ")?;
-            }
-            obstacle.fmt(f)?;
-        }
-        Ok(())
-    }
-}
-
-impl From<Obstacle> for ApplyError {
-    fn from(obstacle: Obstacle) -> Self {
-        Self::OwnedByOther(Obstacles(vec![obstacle]))
-    }
-}
-
-/// The obstacles for the children `built`.
-///
-/// # Errors
-/// [`ApplyError`].
-pub async fn obstacles<K: Cached + Child>(
+/// The obstacle for `child`, if there is one.
+pub(super) async fn obstacle<K: Child>(
     cluster: &Cluster,
     children: Children<'_>,
-    built: &[K],
-) -> Result<Vec<Obstacle>, ApplyError> {
+    child: &K,
+) -> Result<Option<String>, ApplyError> {
     let api: Api<K> = Api::namespaced(cluster.client.clone(), children.namespace);
-    let mut found = Vec::new();
-    for child in built {
-        let name = child.name_any();
-        let Some(live) = get(&api, &name).await? else {
-            continue;
-        };
-        let is_ours = is_owned(&live, children.owner)
-            || (children.adopts && is_orphan_of(live.meta(), child.labels()));
-        if !is_ours {
-            found.push(Obstacle::of(&live));
-        }
-    }
-    Ok(found)
+    let live = get(&api, &child.name_any()).await?;
+    let others = live.filter(|live| {
+        !is_owned(live, children.owner) && !(children.adopts && is_orphan_of(live, child))
+    });
+    Ok(others.map(|live| in_the_way(&live)))
 }
 
 /// If `live` may be an orphan, reads it from the API server. Returns the orphan that becomes
@@ -105,12 +52,12 @@ pub(super) async fn orphan<K: Child>(
     live: &K,
     child: &K,
 ) -> Result<Option<K>, ApplyError> {
-    if !has_no_owner(live.meta(), child.labels()) {
+    if !has_no_owner(live, child) {
         return Ok(None);
     }
     // The caches drop managed fields.
     let found = get(api, &child.name_any()).await?;
-    Ok(found.filter(|found| is_orphan_of(found.meta(), child.labels())))
+    Ok(found.filter(|found| is_orphan_of(found, child)))
 }
 
 /// `wanted` as an apply that fails if the orphan has changed since it was read. A Deployment keeps
@@ -128,15 +75,12 @@ pub(super) fn onto<K: Child>(wanted: &Value, orphan: &K) -> Result<Value, ApplyE
 }
 
 /// Adopts `found` without another change, if it is an orphan that becomes `child`.
-///
-/// # Errors
-/// [`ApplyError`].
-pub async fn adopt_unchanged<K: Child>(
+pub(super) async fn adopt_unchanged<K: Child>(
     api: &Api<K>,
     found: &K,
     child: &K,
 ) -> Result<Option<K>, ApplyError> {
-    if !is_orphan_of(found.meta(), child.labels()) {
+    if !is_orphan_of(found, child) {
         return Ok(None);
     }
     let name = child.name_any();
@@ -151,37 +95,26 @@ pub async fn adopt_unchanged<K: Child>(
         ..PatchParams::default()
     };
     let adopted = api.patch(&name, &params, &Patch::Merge(patch)).await;
-    adopted
-        .map(Some)
-        .map_err(|source| api_error::<K>("adopt", &name, source))
+    adopted.map(Some).map_err(failed::<K>("adopt", &name))
 }
 
-async fn get<K: Child>(api: &Api<K>, name: &str) -> Result<Option<K>, ApplyError> {
-    let found = api.get_opt(name).await;
-    found.map_err(|source| api_error::<K>("get", name, source))
-}
-
-/// Whether the object is an orphan that becomes the child with `labels`. `object` is from the API
-/// server, because the caches drop managed fields.
-fn is_orphan_of(object: &ObjectMeta, labels: &Labels) -> bool {
-    let mut managers = object.managed_fields.iter().flatten();
-    has_no_owner(object, labels)
+/// Whether `object` is an orphan that becomes `child`. `object` is from the API server, because the
+/// caches drop managed fields.
+fn is_orphan_of<K: Child>(object: &K, child: &K) -> bool {
+    let mut managers = object.managed_fields().iter();
+    has_no_owner(object, child)
         && managers.any(|entry| {
             entry.manager.as_deref() == Some(MANAGER)
                 && entry.subresource.as_deref().unwrap_or_default().is_empty()
         })
 }
 
-type Labels = std::collections::BTreeMap<String, String>;
-
-fn has_no_owner(object: &ObjectMeta, labels: &Labels) -> bool {
-    let empty = Labels::new();
-    let own = object.labels.as_ref().unwrap_or(&empty);
-    let references = object.owner_references.as_deref();
-    let is_same = |key: &str| own.get(key).is_some() && own.get(key) == labels.get(key);
-    references.unwrap_or_default().is_empty()
-        && object.deletion_timestamp.is_none()
+fn has_no_owner<K: Child>(object: &K, child: &K) -> bool {
+    let (own, wanted) = (object.labels(), child.labels());
+    object.owner_references().is_empty()
+        && object.meta().deletion_timestamp.is_none()
         && labels::owner(own).is_some()
-        && labels::owner(own) == labels::owner(labels)
-        && is_same(COMPONENT)
+        && labels::owner(own) == labels::owner(wanted)
+        && own.get(COMPONENT).is_some()
+        && own.get(COMPONENT) == wanted.get(COMPONENT)
 }

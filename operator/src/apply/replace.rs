@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use super::{
-    ApplyError, Child, Children, NotReplaced, api_error, delete, is_owned, patch, to_value,
+    ApplyError, Child, Children, Named, NotReplaced, delete, failed, get, is_owned, patch, to_value,
 };
 use crate::caches::{Cached, Cluster};
 
@@ -35,37 +35,31 @@ pub(super) async fn replace<K: Cached + Child>(
     wanted: &Value,
     refusal: kube::Error,
 ) -> Result<K, ApplyError> {
-    let kept = |why: NotReplaced, source: kube::Error| ApplyError::NotReplaced {
-        kind: K::kind(&()).into_owned(),
-        name: name.to_owned(),
-        why,
-        source: Box::new(source),
+    let kept = |why: NotReplaced, source: kube::Error| {
+        ApplyError::NotReplaced(Named::of::<K>(name), why, Box::new(source))
     };
-    let live = api.get_opt(name).await;
-    let live = live.map_err(|source| api_error::<K>("get", name, source))?;
     // The next reconciliation handles an object that was deleted meanwhile.
-    let Some(live) = live else {
-        return Err(api_error::<K>("apply", name, refusal));
+    let Some(live) = get(api, name).await? else {
+        return Err(failed::<K>("apply", name)(refusal));
     };
     let state = to_value(&live)?;
     let Some(field) = immutable_field(&K::kind(&()), &state, wanted) else {
         return Err(kept(NotReplaced::NoImmutableField, refusal));
     };
     if !is_owned(&live, children.owner) || !may_be_made_anew(&K::kind(&()), &state) {
-        return Err(ApplyError::Immutable {
-            kind: K::kind(&()).into_owned(),
-            name: name.to_owned(),
-            refusal: refusal_text(&refusal),
-        });
+        let refusal = match refusal {
+            kube::Error::Api(status) => status.message.clone(),
+            other => other.to_string(),
+        };
+        return Err(ApplyError::Immutable(Named::of::<K>(name), refusal));
     }
     if let Err(source) = dry_run(api, wanted).await {
         return Err(kept(NotReplaced::CreationRefused(field), source));
     }
     warn!(kind = %K::kind(&()), name, field, "replacing an object with an immutable field");
-    delete(cluster, children, &live).await?;
-    patch(api, name, wanted)
-        .await
-        .map_err(|source| api_error::<K>("apply", name, source))
+    delete(cluster, &live).await?;
+    let written = patch(api, name, wanted).await;
+    written.map_err(failed::<K>("apply", name))
 }
 
 /// Creates `wanted` under another name in a dry run, which stores nothing.
@@ -122,13 +116,6 @@ fn may_be_made_anew(kind: &str, live: &Value) -> bool {
             matches!(type_, None | Some("ClusterIP"))
         }
         _ => false,
-    }
-}
-
-fn refusal_text(refusal: &kube::Error) -> String {
-    match refusal {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
     }
 }
 

@@ -7,69 +7,59 @@
 //! kind of object has its own file.
 
 pub mod agents;
-pub mod metadata;
 pub mod results;
 pub mod runner;
-pub mod template;
 pub mod tunnel;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{PodSpec, Service};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, Service};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt};
 use muxtunnel_bench_api::Path;
 use muxtunnel_crds::MuxTunnel;
 
 use super::names::{self, Agent, End};
 use super::validate::{Environment, ValidatedBenchmark};
+use crate::labels;
+use crate::pods;
 use crate::settings::Settings;
 use crate::tunnel_controller;
 use crate::tunnel_controller::dereference::{Credentials, Dereferenced};
-use crate::tunnel_controller::hindrance::Hindrance;
 use crate::tunnel_controller::object::Object;
 use crate::tunnel_controller::references::ServiceName;
 
 /// All objects of one environment; empty if there is no environment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EnvironmentObjects {
-    /// The tunnels to measure.
-    pub tunnels: Vec<MuxTunnel>,
     /// The Service that is the target of the tunnels' forwards.
     pub services: Vec<Service>,
     /// The agents.
     pub agents: Vec<Deployment>,
+    /// The tunnels to measure.
+    pub tunnels: Vec<MuxTunnel>,
 }
 
-/// The objects of an environment could not be rendered.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// The tunnel's controller would reject the tunnel.
-    #[error("the tunnel of environment {environment} is invalid: {problem}")]
-    Refused {
-        /// `e1`, `e2`, ...
-        environment: String,
-        /// The problem.
-        problem: String,
-    },
-    /// The gateways of the tunnel cannot be rendered.
-    #[error("cannot render the gateways of the tunnel of environment {environment}: {source}")]
-    Gateways {
-        /// `e1`, `e2`, ...
-        environment: String,
-        /// The error of the tunnel's controller.
-        source: tunnel_controller::Error,
-    },
-    /// The tunnel has no gateways at one end.
-    #[error("the tunnel of environment {environment} has no {end} gateways")]
-    NoGateway {
-        /// `e1`, `e2`, ...
-        environment: String,
-        /// `entry` or `exit`.
-        end: &'static str,
-    },
+impl EnvironmentObjects {
+    /// When the first object was created.
+    pub fn created(&self) -> Option<Timestamp> {
+        let services = self.services.iter().map(Resource::meta);
+        let agents = self.agents.iter().map(Resource::meta);
+        let all = services
+            .chain(agents)
+            .chain(self.tunnels.iter().map(Resource::meta));
+        let times = all.filter_map(|meta| meta.creation_timestamp.as_ref());
+        times.map(|time| time.0).min()
+    }
 }
+
+/// An environment (`e1`, `e2`, ...) whose objects cannot be rendered, and the problem.
+#[derive(Debug, thiserror::Error)]
+#[error("the tunnel of environment {0} {1}")]
+pub struct BuildError(String, String);
 
 /// The objects of `environment`, for the measured paths.
 ///
@@ -80,10 +70,7 @@ pub fn environment(
     benchmark: &ValidatedBenchmark,
     environment: &Environment,
 ) -> Result<EnvironmentObjects, BuildError> {
-    let server = Agent {
-        path: Path::Tunnel,
-        end: End::Server,
-    };
+    let server = Agent::new(Path::Tunnel, End::Server);
     let service = agents::service(benchmark, environment, server);
     let mut tunnels = Vec::new();
     // Any tunnel gives the same pods for the direct pair: the tunnels differ only in their
@@ -98,9 +85,9 @@ pub fn environment(
     let mut agents = Vec::new();
     for agent in Agent::ALL.iter().filter(measured) {
         let end = agent.end.gateway_component();
-        let gateway = gateways.get(end).ok_or_else(|| BuildError::NoGateway {
-            environment: names::environment(environment.key.index),
-            end,
+        let gateway = gateways.get(end).ok_or_else(|| {
+            let environment = names::environment(environment.key.index);
+            BuildError(environment, format!("has no {end} gateways"))
         })?;
         agents.push(agents::deployment(benchmark, environment, *agent, gateway));
     }
@@ -115,10 +102,31 @@ pub fn environment(
         tunnels.push(network);
     }
     Ok(EnvironmentObjects {
-        tunnels,
         services,
         agents,
+        tunnels,
     })
+}
+
+/// The metadata of an object that is deleted with its benchmark. `labels`: those of its pods, if it has
+/// pods.
+fn owned(
+    benchmark: &ValidatedBenchmark,
+    name: String,
+    labels: BTreeMap<String, String>,
+) -> ObjectMeta {
+    let place = (&*benchmark.namespace, name);
+    labels::metadata(place, labels, Some(&benchmark.owner))
+}
+
+/// A pod of the benchmark with these labels, and with those of the template.
+fn template(
+    benchmark: &ValidatedBenchmark,
+    labels: BTreeMap<String, String>,
+    pod: PodSpec,
+) -> PodTemplateSpec {
+    let asked = benchmark.class.common(&benchmark.template).metadata;
+    pods::template(asked.unwrap_or_default(), labels, pod)
 }
 
 /// The pods of the gateways that the tunnel's controller will create, by component. The direct pair
@@ -129,11 +137,7 @@ fn gateways(
     tunnel: &MuxTunnel,
     target: &Service,
 ) -> Result<BTreeMap<String, PodSpec>, BuildError> {
-    let environment = names::environment(environment.key.index);
-    let failed = |source| BuildError::Gateways {
-        environment: environment.clone(),
-        source,
-    };
+    let failed = |problem: String| BuildError(names::environment(environment.key.index), problem);
     let mut tunnel = tunnel.clone();
     // The tunnel does not exist yet, so it has no UID.
     tunnel.metadata.uid = Some(String::new());
@@ -152,20 +156,13 @@ fn gateways(
     };
     let tunnel = Object::from(Arc::new(tunnel));
     let class = benchmark.class.clone();
-    let valid = match tunnel_controller::validate::validate(&tunnel, &named, class) {
-        Ok(valid) => valid,
-        Err(Hindrance::Failed(error)) => return Err(failed(error)),
-        Err(hindrance) => {
-            return Err(BuildError::Refused {
-                environment,
-                problem: hindrance.problem().detail,
-            });
-        }
-    };
+    let valid = tunnel_controller::validate::validate(&tunnel, &named, class);
+    let valid =
+        valid.map_err(|hindrance| failed(format!("is invalid: {}", hindrance.problem().detail)))?;
     let resources = tunnel_controller::build::build(&valid, settings);
-    let resources = resources.map_err(|error| failed(error.into()))?;
+    let resources = resources.map_err(|error| failed(format!("cannot be rendered: {error}")))?;
     let pods = resources.deployments.into_iter().filter_map(|deployment| {
-        let component = deployment.labels().get(crate::labels::COMPONENT)?.clone();
+        let component = deployment.labels().get(labels::COMPONENT)?.clone();
         Some((component, deployment.spec?.template.spec?))
     });
     Ok(pods.collect())

@@ -7,11 +7,11 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 
-use super::names::{self, ENVIRONMENT_COMPONENTS, KIND, RUNNER};
+use super::names::{self, ENVIRONMENT_COMPONENTS, KIND};
 use super::validate::ValidatedBenchmark;
 use crate::apply::is_owned;
 use crate::caches::{Caches, NotKnown};
-use crate::labels::COMPONENT;
+use crate::labels::{COMPONENT, RUNNER};
 use crate::reader::Reader;
 use crate::tunnel_controller::not_created;
 
@@ -19,20 +19,19 @@ use crate::tunnel_controller::not_created;
 #[derive(Debug, Default)]
 pub struct Seen {
     /// The runner's Job.
-    pub job: Option<Job>,
+    pub job: Option<Arc<Job>>,
     /// All pods of the benchmark: runner and agents.
-    pub pods: Vec<Pod>,
+    pub pods: Vec<Arc<Pod>>,
     /// The results so far.
-    pub results: Option<ConfigMap>,
+    pub results: Option<Arc<ConfigMap>>,
 }
 
 impl Seen {
     /// The runner's pod.
-    #[must_use]
     pub fn runner(&self) -> Option<&Pod> {
-        self.pods
-            .iter()
-            .find(|pod| pod.labels().get(COMPONENT).map(String::as_str) == Some(RUNNER))
+        let component = |pod: &Pod| pod.labels().get(COMPONENT).map(String::as_str) == Some(RUNNER);
+        let mut pods = self.pods.iter().map(AsRef::as_ref);
+        pods.find(|pod| component(pod))
     }
 }
 
@@ -42,49 +41,28 @@ impl Seen {
 /// [`NotKnown`] if one of these kinds is not known yet.
 pub fn dereference(caches: &Caches, benchmark: &ValidatedBenchmark) -> Result<Seen, NotKnown> {
     let (name, namespace) = (&benchmark.name, &benchmark.namespace);
-    let job = caches.jobs.get(namespace, &names::job(name))?;
+    let job = caches.jobs.get(namespace, name)?;
     let results = caches.config_maps.get(namespace, &names::results(name))?;
     let mut components = ENVIRONMENT_COMPONENTS.to_vec();
     components.push(RUNNER);
     Ok(Seen {
-        job: job
-            .filter(|job| is_owned(job.as_ref(), &benchmark.owner))
-            .map(Arc::unwrap_or_clone),
-        pods: pods(caches, namespace, (KIND, name), &components)?,
-        results: results
-            .filter(|results| is_owned(results.as_ref(), &benchmark.owner))
-            .map(Arc::unwrap_or_clone),
+        job: job.filter(|job| is_owned(job.as_ref(), &benchmark.owner)),
+        pods: caches.pods.children(namespace, (KIND, name), &components)?,
+        results: results.filter(|results| is_owned(results.as_ref(), &benchmark.owner)),
     })
 }
 
 /// Why the runner's Job has no pod. If the API server refuses the pod, for example because of a
 /// quota or a LimitRange, only Events have the reason.
 pub async fn why_no_pod(reader: &Reader, seen: &Seen) -> String {
-    let waiting = "the Job has no pod yet".to_owned();
-    let Some((job, namespace)) = seen
-        .job
-        .as_ref()
-        .and_then(|job| Some((job, job.namespace()?)))
-    else {
-        return waiting;
+    let waiting = || "the Job has no pod yet".to_owned();
+    let Some(job) = &seen.job else {
+        return waiting();
     };
+    let (name, namespace) = (job.name_any(), job.namespace().unwrap_or_default());
     let refused = not_created(reader, &namespace, job).await;
-    refused.map_or(waiting, |problem| {
-        let (name, detail) = (job.name_any(), problem.detail);
+    refused.map_or_else(waiting, |problem| {
+        let detail = problem.detail;
         format!("the pod of the Job {name} cannot be created: {detail}")
     })
-}
-
-/// Pods of `owner`, its kind and name, that have one of `components`.
-///
-/// # Errors
-/// [`NotKnown`] if the pods are not known yet.
-pub fn pods(
-    caches: &Caches,
-    namespace: &str,
-    owner: (&str, &str),
-    components: &[&str],
-) -> Result<Vec<Pod>, NotKnown> {
-    let pods = caches.pods.children(namespace, owner, components)?;
-    Ok(pods.into_iter().map(Arc::unwrap_or_clone).collect())
 }

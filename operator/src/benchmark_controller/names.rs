@@ -11,10 +11,6 @@ use crate::labels;
 pub const KIND: &str = "MuxBenchmark";
 /// Label with the environment that an object belongs to, `e1`, `e2`, ...
 pub const ENVIRONMENT: &str = "muxtunnel.dev/environment";
-/// Component of the runner's Job and pod, and of all objects that exist as long as the benchmark.
-pub use crate::labels::RUNNER;
-/// Name of the Secret with the token of runner and agents.
-pub use crate::muxbench::token;
 /// Component of the results.
 pub const RESULTS: &str = "results";
 /// Component of the child MuxTunnels.
@@ -40,7 +36,6 @@ pub enum End {
 
 impl End {
     /// Component of the gateways at this end of the tunnel.
-    #[must_use]
     pub const fn gateway_component(self) -> &'static str {
         match self {
             Self::Client => "entry",
@@ -50,7 +45,6 @@ impl End {
 
     /// Address of the interface for IP packets in the gateway's pod at this end. The address is in
     /// 198.18.0.0/15, which is reserved for benchmarks (RFC 2544, RFC 6890), so no cluster uses it.
-    #[must_use]
     pub const fn network_address(self) -> &'static str {
         match self {
             Self::Client => "198.18.0.1",
@@ -62,27 +56,19 @@ impl End {
 impl Agent {
     /// All agents of an environment whose pods are not pods of gateways.
     pub const ALL: [Self; 4] = [
-        Self {
-            path: Path::Direct,
-            end: End::Client,
-        },
-        Self {
-            path: Path::Direct,
-            end: End::Server,
-        },
-        Self {
-            path: Path::Tunnel,
-            end: End::Client,
-        },
-        Self {
-            path: Path::Tunnel,
-            end: End::Server,
-        },
+        Self::new(Path::Direct, End::Client),
+        Self::new(Path::Direct, End::Server),
+        Self::new(Path::Tunnel, End::Client),
+        Self::new(Path::Tunnel, End::Server),
     ];
+
+    /// The agent at this end of `path`.
+    pub const fn new(path: Path, end: End) -> Self {
+        Self { path, end }
+    }
 
     /// The component of the agent's Deployment and pod, such as `direct-client`. Agents that
     /// measure IP packets are in the gateways' pods.
-    #[must_use]
     pub const fn component(self) -> &'static str {
         match (self.path, self.end) {
             (Path::Direct, End::Client) => "direct-client",
@@ -95,7 +81,6 @@ impl Agent {
 
     /// Name of the agent's Deployment in the environment `index`. The Service of the tunnel's
     /// server has the same name.
-    #[must_use]
     pub fn name(self, benchmark: &str, index: usize) -> String {
         let environment = environment(index);
         format!("{benchmark}-{environment}-{}", self.component())
@@ -118,7 +103,6 @@ pub const ENVIRONMENT_COMPONENTS: [&str; 5] = [
 
 /// Name of the child MuxTunnel of `protocol` in the environment `index`. The index starts at 0, and
 /// the number in the name starts at 1.
-#[must_use]
 pub fn tunnel(benchmark: &str, index: usize, protocol: &str) -> String {
     let environment = environment(index);
     format!(
@@ -128,37 +112,26 @@ pub fn tunnel(benchmark: &str, index: usize, protocol: &str) -> String {
 }
 
 /// Name of the child MuxTunnel that carries IP packets in the environment `index`.
-#[must_use]
 pub fn network(benchmark: &str, index: usize) -> String {
     tunnel(benchmark, index, "network")
 }
 
 /// Name of an environment, for example `e1` for the index 0.
-#[must_use]
 pub fn environment(index: usize) -> String {
     format!("e{}", index + 1)
 }
 
-/// Name of the Job.
-#[must_use]
-pub fn job(benchmark: &str) -> String {
-    benchmark.to_owned()
-}
-
 /// Name of the ConfigMap that authenticates the operator to the runner.
-#[must_use]
 pub fn operator(benchmark: &str) -> String {
     format!("{benchmark}-operator")
 }
 
 /// Name of the ConfigMap with the results.
-#[must_use]
 pub fn results(benchmark: &str) -> String {
     format!("{benchmark}-results")
 }
 
 /// Labels of an object of the environment `index`.
-#[must_use]
 pub fn environment_labels(
     benchmark: &str,
     component: &str,
@@ -170,7 +143,6 @@ pub fn environment_labels(
 }
 
 /// The labels that select the pods of one agent of the environment `index`.
-#[must_use]
 pub fn agent_selector(benchmark: &str, component: &str, index: usize) -> BTreeMap<String, String> {
     let mut labels = labels::selector(KIND, benchmark, component);
     labels.insert(ENVIRONMENT.to_owned(), environment(index));

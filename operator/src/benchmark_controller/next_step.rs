@@ -29,7 +29,6 @@ pub enum Step {
 }
 
 /// Whether the benchmark is finished.
-#[must_use]
 pub fn is_over(status: Option<&MuxBenchmarkStatus>) -> bool {
     let conditions = status
         .map(|status| status.conditions.as_slice())
@@ -38,7 +37,6 @@ pub fn is_over(status: Option<&MuxBenchmarkStatus>) -> bool {
 }
 
 /// Decides the next step. `pod`: the runner's pod.
-#[must_use]
 pub fn next_step(
     status: Option<&MuxBenchmarkStatus>,
     job: Option<&Job>,

@@ -22,14 +22,12 @@ impl From<[u8; 32]> for OperatorKey {
 
 impl OperatorKey {
     /// A key from a cryptographic generator.
-    #[must_use]
     pub fn random() -> Self {
         Self(rand::random())
     }
 
     /// The token for the runner of the benchmark with this UID. The token reveals nothing about the
     /// tokens of other benchmarks.
-    #[must_use]
     pub fn token(&self, benchmark_uid: &str) -> String {
         let hash = Sha256::new_with_prefix(self.0).chain_update(benchmark_uid);
         HEXLOWER.encode(&hash.finalize())
@@ -37,7 +35,6 @@ impl OperatorKey {
 }
 
 /// The published form of the token: its SHA-256, in hexadecimal digits.
-#[must_use]
 pub fn published(token: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(token))
 }

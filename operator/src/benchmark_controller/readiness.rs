@@ -2,6 +2,7 @@
 //! server.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
@@ -14,6 +15,7 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::{Feature, MuxTunnel, condition};
 use muxtunnel_gateway_config::ADMIN_PORT;
 
+use super::build::EnvironmentObjects;
 use super::names::{self, Agent, ENVIRONMENT, End, environment};
 use super::validate::{Environment, ValidatedBenchmark};
 use crate::labels::{COMPONENT, OWNER_NAME};
@@ -27,69 +29,37 @@ pub const WAN_CONTAINER: &str = "wan";
 /// The observation of an environment.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// The child MuxTunnels.
-    pub tunnels: Vec<MuxTunnel>,
+    /// The stored objects of the environment, with their status.
+    pub objects: EnvironmentObjects,
     /// Pods of the benchmark.
-    pub pods: Vec<Pod>,
+    pub pods: Vec<Arc<Pod>>,
     /// Pods of the child MuxTunnels.
-    pub gateways: Vec<Pod>,
-    /// The Deployments of the agents.
-    pub agents: Vec<Deployment>,
+    pub gateways: Vec<Arc<Pod>>,
 }
 
-/// Why an environment has no addresses for the runner: not yet, or never.
+/// Why an environment has no addresses for the runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum NotReady {
+pub enum NotReady {
+    /// It may become ready.
     Pending(Unavailable),
-    Never(Unavailable),
-}
-
-impl From<NotReady> for Readiness {
-    fn from(not_ready: NotReady) -> Self {
-        match not_ready {
-            NotReady::Pending(why) => Self::Pending(why),
-            NotReady::Never(why) => Self::Never(why),
-        }
-    }
-}
-
-/// The verdict on an environment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Readiness {
-    /// Not ready yet, with the reason.
-    Pending(Unavailable),
-    /// Ready to be measured.
-    Ready(Addresses),
-    /// Cannot become ready.
+    /// It cannot become ready.
     Never(Unavailable),
 }
 
 /// Before the objects of an environment exist, decides whether the environment can never become
 /// ready.
-#[must_use]
 pub fn refusal_beforehand(
     benchmark: &ValidatedBenchmark,
     environment: &Environment,
 ) -> Option<Unavailable> {
     let has_delay = environment.key.one_way_delay_ms > 0;
     let reason = benchmark.class.refusal(Feature::WanEmulation, "a delay");
-    Some(Unavailable {
-        status: Status::Refused,
-        code: Code::ClassNotPermitted.to_string(),
-        reason: reason.filter(|_| has_delay)?,
-    })
+    let reason = reason.filter(|_| has_delay)?;
+    Some(refused(Code::ClassNotPermitted, reason))
 }
 
-/// Decides whether an environment with applied objects is ready.
-#[must_use]
-pub fn judge(benchmark: &ValidatedBenchmark, wanted: &Environment, seen: &Seen) -> Readiness {
-    match addresses(benchmark, wanted, seen) {
-        Ok(addresses) => Readiness::Ready(addresses),
-        Err(not_ready) => not_ready.into(),
-    }
-}
-
-fn addresses(
+/// The addresses for the runner of an environment with applied objects.
+pub fn addresses(
     benchmark: &ValidatedBenchmark,
     wanted: &Environment,
     seen: &Seen,
@@ -109,7 +79,7 @@ fn addresses(
                 let name = names::tunnel(&benchmark.name, wanted.key.index, &protocol);
                 // Check the tunnel first, because its conditions describe a fault more precisely
                 // than its pods do.
-                let entry = entry_host(ready_tunnel(&name, &seen.tunnels)?)?;
+                let entry = entry_host(ready_tunnel(&name, &seen.objects.tunnels)?)?;
                 let agents = Agents::of(wanted, Path::Tunnel, seen);
                 addresses.tunnels.push(Tunnel {
                     protocol,
@@ -119,7 +89,7 @@ fn addresses(
             }
             Route::Network(protocol) => {
                 let name = names::network(&benchmark.name, wanted.key.index);
-                ready_tunnel(&name, &seen.tunnels)?;
+                ready_tunnel(&name, &seen.objects.tunnels)?;
                 let agents = Agents {
                     path: Path::Network,
                     label: (OWNER_NAME, name.clone()),
@@ -139,11 +109,11 @@ fn addresses(
 }
 
 /// The status URLs of the ready gateways of `tunnel`.
-fn status_urls(tunnel: &str, gateways: &[Pod]) -> Vec<String> {
-    let mine = |pod: &&Pod| pod.labels().get(OWNER_NAME).map(String::as_str) == Some(tunnel);
+fn status_urls(tunnel: &str, gateways: &[Arc<Pod>]) -> Vec<String> {
+    let mine = |pod: &&Arc<Pod>| pod.labels().get(OWNER_NAME).map(String::as_str) == Some(tunnel);
     let ready = gateways.iter().filter(mine).filter(|pod| is_ready(pod));
     ready
-        .filter_map(pods::host)
+        .filter_map(|pod| pods::host(pod))
         .map(|host| format!("http://{}:{ADMIN_PORT}/status", in_url(&host)))
         .collect()
 }
@@ -153,7 +123,7 @@ struct Agents<'a> {
     path: Path,
     /// A label of the agents' pods, in addition to the component.
     label: (&'static str, String),
-    pods: &'a [Pod],
+    pods: &'a [Arc<Pod>],
     /// The agents' Deployments, which may be unable to create pods. Gateways have none.
     deployments: &'a [Deployment],
 }
@@ -165,7 +135,7 @@ impl<'a> Agents<'a> {
             path,
             label: (ENVIRONMENT, environment(wanted.key.index)),
             pods: &seen.pods,
-            deployments: &seen.agents,
+            deployments: &seen.objects.agents,
         }
     }
 }
@@ -190,34 +160,22 @@ fn pair(agents: &Agents<'_>, host: Option<String>) -> Result<Pair, NotReady> {
 /// The tunnel, if it is ready.
 fn ready_tunnel<'a>(name: &str, tunnels: &'a [MuxTunnel]) -> Result<&'a MuxTunnel, NotReady> {
     let mut tunnels = tunnels.iter();
-    let Some(tunnel) = tunnels.find(|tunnel| tunnel.metadata.name.as_deref() == Some(name)) else {
-        let reason = format!("MuxTunnel {name} does not exist yet");
-        return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
-    };
+    let tunnel = tunnels.find(|tunnel| tunnel.metadata.name.as_deref() == Some(name));
+    let tunnel = tunnel.ok_or_else(|| pending(format!("MuxTunnel {name} does not exist yet")))?;
     let status = tunnel.status.as_ref();
-    let conditions = status
-        .map(|status| status.conditions.as_slice())
-        .unwrap_or_default();
+    let conditions = status.map_or(&[][..], |status| &status.conditions);
     let current = |type_: &str| {
         conditions.iter().find(|condition| {
             condition.type_ == type_ && condition.observed_generation == tunnel.metadata.generation
         })
     };
-    if let Some(wan) = current(condition::WAN_EMULATED)
-        && let Some(verdict) = judge_wan(name, wan)
-    {
+    if let Some(verdict) = current(condition::WAN_EMULATED).and_then(|wan| judge_wan(name, wan)) {
         return Err(verdict);
     }
     match current(condition::READY) {
         Some(ready) if ready.status == "True" => Ok(tunnel),
-        Some(ready) => {
-            let reason = format!("MuxTunnel {name}: {}", ready.message);
-            Err(pending(Code::BenchmarkEnvironmentFailed, &reason))
-        }
-        None => {
-            let reason = format!("MuxTunnel {name} has no conditions yet");
-            Err(pending(Code::BenchmarkEnvironmentFailed, &reason))
-        }
+        Some(ready) => Err(pending(format!("MuxTunnel {name}: {}", ready.message))),
+        None => Err(pending(format!("MuxTunnel {name} has no conditions yet"))),
     }
 }
 
@@ -228,38 +186,28 @@ fn entry_host(tunnel: &MuxTunnel) -> Result<String, NotReady> {
     let status = tunnel.status.as_ref();
     let mut services = status.into_iter().flat_map(|status| &status.services);
     let found = services.find(|found| found.name == service);
-    found.and_then(|found| found.host.clone()).ok_or_else(|| {
-        let reason = format!("MuxTunnel {name} has no address of its entry yet");
-        pending(Code::BenchmarkEnvironmentFailed, &reason)
-    })
+    found
+        .and_then(|found| found.host.clone())
+        .ok_or_else(|| pending(format!("MuxTunnel {name} has no address of its entry yet")))
 }
 
 /// If the delay cannot be emulated, the environment ends at once. If only the measured delay is
 /// wrong, the environment waits, because the delay may still become correct.
 fn judge_wan(tunnel: &str, wan: &Condition) -> Option<NotReady> {
-    let refused = |code: Code| Unavailable {
-        status: Status::Refused,
-        code: code.to_string(),
-        reason: format!("MuxTunnel {tunnel}: {}", wan.message),
-    };
-    let code = [Code::WanUnsupported, Code::WanDelayOff]
-        .into_iter()
-        .find(|code| wan.status != "True" && wan.reason == code.reason())?;
-    Some(match code {
-        Code::WanDelayOff => NotReady::Pending(refused(code)),
-        _ => NotReady::Never(refused(code)),
-    })
+    let refused = |code| refused(code, format!("MuxTunnel {tunnel}: {}", wan.message));
+    let is = |code: Code| wan.status != "True" && wan.reason == code.reason();
+    if is(Code::WanUnsupported) {
+        return Some(NotReady::Never(refused(Code::WanUnsupported)));
+    }
+    is(Code::WanDelayOff).then(|| NotReady::Pending(refused(Code::WanDelayOff)))
 }
 
 fn agent_host(agents: &Agents<'_>, end: End) -> Result<String, NotReady> {
-    let agent = Agent {
-        path: agents.path,
-        end,
-    };
+    let component = Agent::new(agents.path, end).component();
     let (key, value) = &agents.label;
     let is_of_agent = |labels: &BTreeMap<String, String>| {
         let label = |key: &str| labels.get(key).map(String::as_str);
-        label(COMPONENT) == Some(agent.component()) && label(key) == Some(value.as_str())
+        label(COMPONENT) == Some(component) && label(key) == Some(value.as_str())
     };
     let mut pods = agents
         .pods
@@ -268,29 +216,20 @@ fn agent_host(agents: &Agents<'_>, end: End) -> Result<String, NotReady> {
     let Some(pod) = pods.next() else {
         let own = agents.deployments.iter();
         let mut own = own.filter(|deployment| is_of_agent(deployment.labels()));
-        let component = agent.component();
-        let reason = match own.find_map(replica_failure) {
-            Some(refusal) => {
-                format!("the pod of the agent {component} cannot be created: {refusal}")
-            }
-            None => format!("the pod of the agent {component} does not exist yet"),
+        let state = match own.find_map(replica_failure) {
+            Some(refusal) => format!("cannot be created: {refusal}"),
+            None => "does not exist yet".to_owned(),
         };
-        return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
+        return Err(pending(format!("the pod of the agent {component} {state}")));
     };
     if let Some(refusal) = wan_refusal(pod) {
         return Err(NotReady::Never(refusal));
     }
-    match pods::host(pod).filter(|_| is_ready(pod)) {
-        Some(host) => Ok(host),
-        None => {
-            let reason = format!(
-                "pod {} is not ready: {}",
-                pod.name_any(),
-                why_not_ready(pod)
-            );
-            Err(pending(Code::BenchmarkEnvironmentFailed, &reason))
-        }
-    }
+    let host = pods::host(pod).filter(|_| is_ready(pod));
+    host.ok_or_else(|| {
+        let (name, why) = (pod.name_any(), why_not_ready(pod));
+        pending(format!("pod {name} is not ready: {why}"))
+    })
 }
 
 /// The termination message of the container for WAN emulation, if it refused to start.
@@ -305,52 +244,53 @@ fn wan_refusal(pod: &Pod) -> Option<Unavailable> {
         .flatten()
         .filter_map(|state| state.terminated.as_ref()?.message.as_deref())
         .find(|message| message.contains(&Code::WanUnsupported.to_string()))?;
-    Some(Unavailable {
-        status: Status::Refused,
-        code: Code::WanUnsupported.to_string(),
-        reason: format!("pod {}: {}", pod.name_any(), message.trim()),
-    })
+    let reason = format!("pod {}: {}", pod.name_any(), message.trim());
+    Some(refused(Code::WanUnsupported, reason))
 }
 
 /// Why a pod is not ready, as the kubelet or the scheduler reports it.
-#[must_use]
 pub fn why_not_ready(pod: &Pod) -> String {
     let Some(status) = &pod.status else {
         return "the pod has no status".to_owned();
     };
-    let containers = status
-        .init_container_statuses
-        .iter()
-        .chain(&status.container_statuses);
-    let waiting = containers.flatten().find_map(|container| {
+    let waiting = pods::containers(pod).find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.as_deref().unwrap_or("waiting");
         let message = waiting.message.as_deref().unwrap_or_default();
         Some(format!("container {}: {reason} {message}", container.name))
     });
-    let unscheduled = status.conditions.iter().flatten().find_map(|condition| {
-        let scheduled = condition.type_ == "PodScheduled" && condition.status != "True";
-        scheduled.then(|| condition.message.clone())?
-    });
-    unscheduled
+    let mut conditions = status.conditions.iter().flatten();
+    let unscheduled = conditions.find(|one| one.type_ == "PodScheduled" && one.status != "True");
+    let why = unscheduled.and_then(|condition| condition.message.clone());
+    let why = why
         .or(waiting)
-        .or_else(|| status.message.clone())
-        .or_else(|| status.phase.clone())
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
+        .or_else(|| status.message.clone().or_else(|| status.phase.clone()));
+    why.unwrap_or_default().trim().to_owned()
 }
 
-fn pending(code: Code, reason: &str) -> NotReady {
-    NotReady::Pending(Unavailable {
+fn pending(reason: String) -> NotReady {
+    NotReady::Pending(failed(reason))
+}
+
+/// The answer to the runner for an environment that cannot be measured.
+pub fn failed(reason: String) -> Unavailable {
+    Unavailable {
         status: Status::Failed,
+        code: Code::BenchmarkEnvironmentFailed.to_string(),
+        reason,
+    }
+}
+
+/// The answer to the runner for an environment that the cluster or its class refuses.
+fn refused(code: Code, reason: String) -> Unavailable {
+    Unavailable {
+        status: Status::Refused,
         code: code.to_string(),
-        reason: reason.to_owned(),
-    })
+        reason,
+    }
 }
 
 /// The host in the form for a URL. IPv6 addresses get brackets.
-#[must_use]
 pub fn in_url(host: &str) -> String {
     if host.contains(':') {
         format!("[{host}]")

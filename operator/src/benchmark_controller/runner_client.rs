@@ -48,27 +48,25 @@ pub enum RunnerError {
     Answer(serde_json::Error),
 }
 
-/// The requests to a runner at `host`.
+/// A request to a runner.
+#[derive(Debug, Clone, Copy)]
+pub enum Ask<'a> {
+    /// The progress.
+    State,
+    /// Offers the environment with this index.
+    Offer(usize, &'a Offer),
+    /// The results are stored.
+    Finish,
+}
+
+/// The requests to runners.
 pub trait RunnerApi: Send + Sync {
-    /// The runner's progress.
-    fn state(
+    /// Sends a request to the runner at `host`. Returns the progress afterwards.
+    fn ask(
         &self,
         host: &str,
         token: &str,
-    ) -> impl Future<Output = Result<State, RunnerError>> + Send;
-    /// Offers an environment.
-    fn offer(
-        &self,
-        host: &str,
-        token: &str,
-        index: usize,
-        offer: &Offer,
-    ) -> impl Future<Output = Result<State, RunnerError>> + Send;
-    /// Tells the runner that its results are stored.
-    fn finish(
-        &self,
-        host: &str,
-        token: &str,
+        ask: Ask<'_>,
     ) -> impl Future<Output = Result<State, RunnerError>> + Send;
 }
 
@@ -82,7 +80,6 @@ pub struct HttpRunner {
 
 impl HttpRunner {
     /// A client with this leadership.
-    #[must_use]
     pub fn new(leadership: Leadership) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(REQUEST_TIMEOUT));
@@ -94,44 +91,15 @@ impl HttpRunner {
 }
 
 impl RunnerApi for HttpRunner {
-    async fn state(&self, host: &str, token: &str) -> Result<State, RunnerError> {
-        self.ask(Method::GET, host, token, "state", Bytes::new())
-            .await
-    }
-
-    async fn offer(
-        &self,
-        host: &str,
-        token: &str,
-        index: usize,
-        offer: &Offer,
-    ) -> Result<State, RunnerError> {
-        let body = serde_json::to_vec(offer).map_err(RunnerError::Answer)?;
-        self.ask(
-            Method::PUT,
-            host,
-            token,
-            &format!("environments/{index}"),
-            body.into(),
-        )
-        .await
-    }
-
-    async fn finish(&self, host: &str, token: &str) -> Result<State, RunnerError> {
-        self.ask(Method::PUT, host, token, "finished", Bytes::new())
-            .await
-    }
-}
-
-impl HttpRunner {
-    async fn ask(
-        &self,
-        method: Method,
-        host: &str,
-        token: &str,
-        path: &str,
-        body: Bytes,
-    ) -> Result<State, RunnerError> {
+    async fn ask(&self, host: &str, token: &str, ask: Ask<'_>) -> Result<State, RunnerError> {
+        let (method, path, body) = match ask {
+            Ask::State => (Method::GET, "state".to_owned(), Vec::new()),
+            Ask::Offer(index, offer) => {
+                let body = serde_json::to_vec(offer).map_err(RunnerError::Answer)?;
+                (Method::PUT, format!("environments/{index}"), body)
+            }
+            Ask::Finish => (Method::PUT, "finished".to_owned(), Vec::new()),
+        };
         if method != Method::GET && !self.leadership.is_held() {
             return Err(RunnerError::NotLeader(NotLeader));
         }
@@ -141,7 +109,7 @@ impl HttpRunner {
                 .uri(format!("http://{}:{HTTP_PORT}/v1/{path}", in_url(host)))
                 .header(header::AUTHORIZATION, format!("Bearer {token}"))
                 .header(header::CONTENT_TYPE, "application/json")
-                .body(Full::new(body))
+                .body(Full::new(body.into()))
                 .map_err(|error| RunnerError::Unreachable(error.into()))?;
             let answer = self.client.request(request).await;
             let answer = answer.map_err(|error| RunnerError::Unreachable(error.into()))?;

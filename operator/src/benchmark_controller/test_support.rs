@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use k8s_openapi::jiff::Timestamp;
 use muxbench::runner::board::Board;
-use muxtunnel_bench_api::runner::{Offer, State};
+use muxtunnel_bench_api::runner::State;
 use muxtunnel_crds::MuxBenchmark;
 
-use super::runner_client::{RunnerApi, RunnerError};
+use super::runner_client::{Ask, RunnerApi, RunnerError};
 use crate::testing::FakeApi;
 use crate::testing::benchmark::class;
 
@@ -50,26 +50,16 @@ impl FakeRunner {
 }
 
 impl RunnerApi for FakeRunner {
-    async fn state(&self, _: &str, token: &str) -> Result<State, RunnerError> {
-        Ok(self.admit(token)?.state())
-    }
-
-    async fn offer(
-        &self,
-        _: &str,
-        token: &str,
-        index: usize,
-        offer: &Offer,
-    ) -> Result<State, RunnerError> {
+    async fn ask(&self, _: &str, token: &str, ask: Ask<'_>) -> Result<State, RunnerError> {
         let mut board = self.admit(token)?;
-        let taken = board.offer(index, offer.clone());
-        taken.map_err(|error| RunnerError::Refused(error.to_string()))?;
-        Ok(board.state())
-    }
-
-    async fn finish(&self, _: &str, token: &str) -> Result<State, RunnerError> {
-        let mut board = self.admit(token)?;
-        board.finish();
+        match ask {
+            Ask::State => {}
+            Ask::Offer(index, offer) => {
+                let taken = board.offer(index, offer.clone());
+                taken.map_err(|error| RunnerError::Refused(error.to_string()))?;
+            }
+            Ask::Finish => board.finish(),
+        }
         Ok(board.state())
     }
 }

@@ -41,97 +41,70 @@ pub enum Outcome {
 pub struct UpdateStatusError(#[from] kube::Error);
 
 /// The status for `outcome`. Pure.
-#[must_use]
 pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBenchmarkStatus {
     let old = benchmark.status.clone().unwrap_or_default();
-    if let Outcome::Blocked(code, detail) = outcome {
-        return blocked(old, (*code, detail), benchmark.metadata.generation, now);
-    }
-    let name = benchmark.name_any();
     let generation = benchmark.metadata.generation;
-    let verdicts = verdicts(outcome);
-    let over = !matches!(outcome, Outcome::Running { .. });
-    let started = !matches!(outcome, Outcome::Failed(Code::InvalidSpec, _));
+    let new = MuxBenchmarkStatus {
+        observed_generation: generation,
+        conditions: conditions(&verdicts(outcome), &old.conditions, generation, now),
+        ..old
+    };
     let (environment, cells) = match outcome {
         Outcome::Running {
             environment, cells, ..
         } => (*environment, *cells),
         Outcome::Ended(summary) => (None, Some(cells_of(summary))),
-        Outcome::Failed(..) | Outcome::Blocked(..) => (None, None),
+        Outcome::Failed(..) => (None, None),
+        // The benchmark has not ended, and can continue.
+        Outcome::Blocked(..) => return new,
     };
     let (best, worst) = match outcome {
         Outcome::Ended(summary) => (percent(&summary.best), percent(&summary.worst)),
-        _ => (old.best_ratio_percent, old.worst_ratio_percent),
+        _ => (new.best_ratio_percent, new.worst_ratio_percent),
     };
+    let name = benchmark.name_any();
+    let over = !matches!(outcome, Outcome::Running { .. });
+    let started = !matches!(outcome, Outcome::Failed(Code::InvalidSpec, _));
     MuxBenchmarkStatus {
-        observed_generation: generation,
-        conditions: conditions(&verdicts, &old.conditions, generation, now),
-        start_time: old.start_time.or_else(|| started.then(|| now.clone())),
-        completion_time: old.completion_time.or_else(|| over.then(|| now.clone())),
-        job_name: started.then(|| names::job(&name)),
+        start_time: new.start_time.or_else(|| started.then(|| now.clone())),
+        completion_time: new.completion_time.or_else(|| over.then(|| now.clone())),
+        job_name: started.then(|| name.clone()),
         results_config_map_name: started.then(|| names::results(&name)),
         environment,
-        cells: cells.or(old.cells),
+        cells: cells.or(new.cells),
         best_ratio_percent: best,
         worst_ratio_percent: worst,
-    }
-}
-
-/// The old status with the condition Ready. The benchmark has not ended, and can continue.
-fn blocked(
-    old: MuxBenchmarkStatus,
-    (code, detail): (Code, &str),
-    generation: Option<i64>,
-    now: &Time,
-) -> MuxBenchmarkStatus {
-    let verdicts = [
-        Verdict::no(condition::READY, code, detail),
-        stalled(code, detail.to_owned()),
-    ];
-    let new = conditions(&verdicts, &old.conditions, generation, now);
-    MuxBenchmarkStatus {
-        observed_generation: generation,
-        conditions: new,
-        ..old
+        ..new
     }
 }
 
 /// While the benchmark runs, Reconciling is True. Afterwards Complete is True, and with it Ready, or
 /// Failed is True, and with it Stalled.
 fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
-    let holds = |type_, code, detail: &str| Verdict::yes(type_, code).with(detail.to_owned());
-    let ended = |code: Code, detail: &str| {
-        if code == Code::BenchmarkComplete {
-            return vec![
-                holds(condition::COMPLETE, code, detail),
-                holds(condition::READY, code, detail),
-            ];
-        }
-        vec![
-            holds(condition::FAILED, code, detail),
-            Verdict::no(condition::READY, code, detail),
-            stalled(code, detail.to_owned()),
-        ]
+    let yes = |type_, code, detail: &str| Verdict::yes(type_, code).with(detail);
+    let unready = |why, code, detail: &str| {
+        let ready = Verdict::no(condition::READY, code, detail);
+        vec![ready, yes(why, code, detail)]
+    };
+    let failed = |code, detail: &str| {
+        let mut all = vec![yes(condition::FAILED, code, detail)];
+        all.extend(unready(condition::STALLED, code, detail));
+        all
     };
     match outcome {
         Outcome::Running { detail, .. } => {
-            let code = Code::BenchmarkRunning;
-            vec![
-                Verdict::no(condition::READY, code, detail.clone()),
-                holds(condition::RECONCILING, code, detail),
-            ]
+            unready(condition::RECONCILING, Code::BenchmarkRunning, detail)
         }
-        Outcome::Ended(summary) => {
-            let (code, detail) = judge(summary);
-            ended(code, &detail)
-        }
-        Outcome::Failed(code, detail) => ended(*code, detail),
-        Outcome::Blocked(..) => Vec::new(),
+        Outcome::Blocked(code, detail) => unready(condition::STALLED, *code, detail),
+        Outcome::Failed(code, detail) => failed(*code, detail),
+        Outcome::Ended(summary) => match judge(summary) {
+            (code @ Code::BenchmarkComplete, detail) => {
+                let both = [condition::COMPLETE, condition::READY];
+                both.map(|type_| yes(type_, code, &detail)).into()
+            }
+            (code, detail) => failed(code, &detail),
+        },
     }
-}
-
-fn stalled(code: Code, detail: String) -> Verdict {
-    Verdict::yes(condition::STALLED, code).with(detail)
 }
 
 fn judge(summary: &Summary) -> (Code, String) {
@@ -148,14 +121,12 @@ fn judge(summary: &Summary) -> (Code, String) {
         (false, true) => Code::BenchmarkCellsFailed,
         (false, false) => Code::BenchmarkDelayRefused,
     };
-    let first_code = summary.first_code.as_deref().unwrap_or_default();
-    let reason = summary
-        .first_reason
-        .as_deref()
-        .unwrap_or("read the Job's log");
+    let first = summary.first_code.as_deref().unwrap_or_default();
+    let reason = summary.first_reason.as_deref();
+    let reason = reason.unwrap_or("read the Job's log");
     (
         code,
-        format!("{counts}; the first reason: {first_code} {reason}"),
+        format!("{counts}; the first reason: {first} {reason}"),
     )
 }
 
@@ -169,7 +140,6 @@ fn cells_of(summary: &Summary) -> BenchmarkCells {
 }
 
 /// The numbers of the cells that have ended so far, and of all cells.
-#[must_use]
 pub fn cells_so_far(state: &State) -> BenchmarkCells {
     let ended = Summary::of(&state.cells, 0);
     BenchmarkCells {

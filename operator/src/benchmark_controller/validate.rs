@@ -10,8 +10,8 @@ use muxtunnel_bench_api::{
 };
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    self as crds, BenchmarkCarrier, BenchmarkContainerName, Gateway, MuxBenchmark, Profile,
-    Protocol, Resources, SecurityMode, Template,
+    self as crds, BenchmarkContainerName, BenchmarkTunnel, MuxBenchmark, Profile, Protocol,
+    Resources, Template,
 };
 use muxtunnel_gateway_config::QUIC_MTU_DEFAULT;
 
@@ -42,14 +42,8 @@ pub struct ValidatedBenchmark {
     /// The mux protocols. If the path Tunnel is measured, every environment has one tunnel per
     /// protocol.
     pub protocols: Vec<Protocol>,
-    /// The carrier settings of all tunnels, as far as their protocol supports them.
-    pub carrier: BenchmarkCarrier,
-    /// The security of the carriers.
-    pub security: SecurityMode,
-    /// Settings of the entry gateways.
-    pub entry: Option<Gateway>,
-    /// Settings of the exit gateways.
-    pub exit: Option<Gateway>,
+    /// The settings of all tunnels, as far as their protocol supports them.
+    pub tunnel: BenchmarkTunnel,
     /// Settings of the pods of the runner and of the agents.
     pub template: Template<BenchmarkContainerName>,
     /// Seconds after which the finished Job is deleted.
@@ -67,13 +61,11 @@ pub struct Environment {
 
 impl ValidatedBenchmark {
     /// Whether `path` is measured.
-    #[must_use]
     pub fn measures(&self, path: Path) -> bool {
         self.matrix.paths.contains(&path)
     }
 
     /// The resources of the container `name`.
-    #[must_use]
     pub fn resources(&self, name: BenchmarkContainerName) -> Option<&Resources> {
         let mut containers = self.template.spec.iter().flat_map(|spec| &spec.containers);
         containers
@@ -83,7 +75,6 @@ impl ValidatedBenchmark {
     }
 
     /// The protocol of the tunnel that carries IP packets, if IP packets are measured.
-    #[must_use]
     pub fn network_protocol(&self) -> Option<Protocol> {
         let mut carrying = self.protocols.iter();
         let carrying = carrying.find(|protocol| protocol.can().packets);
@@ -97,10 +88,11 @@ pub enum Invalid {
     /// The object lacks a field that the API server sets on every stored object.
     #[error("the object has no {0}")]
     Metadata(&'static str),
-    /// The benchmark has no class, or its class does not permit a part of the spec. A change of
-    /// the class can remove this cause.
+    /// This version of the operator cannot decode the benchmark, the benchmark has no class, or its
+    /// class does not permit a part of the spec. A change of the class or another version of the
+    /// operator can remove this cause.
     #[error("{1}")]
-    Class(Code, String),
+    Blocked(Code, String),
     /// The matrix is invalid.
     #[error(transparent)]
     Matrix(#[from] MatrixError),
@@ -120,33 +112,20 @@ pub fn validate(
     if let Some(metadata) = &template.metadata
         && let Some(refused) = class.refused_key(metadata)
     {
-        return Err(Invalid::Class(Code::ClassNotPermitted, refused));
+        return Err(Invalid::Blocked(Code::ClassNotPermitted, refused));
     }
     let matrix = Matrix {
-        connections: spec
-            .connections()
-            .iter()
-            .map(|count| count.unsigned_abs())
-            .collect(),
+        connections: each(spec.connections(), i32::unsigned_abs),
         one_way_delays_ms: spec.delay_milliseconds(),
-        profiles: spec
-            .profiles()
-            .iter()
-            .map(|profile| profile_name(*profile).to_owned())
-            .collect(),
-        paths: spec.paths().iter().map(|path| path_of(*path)).collect(),
-        protocols: spec
-            .protocols()
-            .iter()
-            .map(|name| protocol_name(*name).to_owned())
-            .collect(),
+        profiles: each(spec.profiles(), |profile| profile_name(profile).to_owned()),
+        paths: each(spec.paths(), path_of),
+        protocols: each(spec.protocols(), |name| protocol_name(name).to_owned()),
         duration_s: spec.duration_seconds(),
         warm_up_s: spec.warm_up_seconds(),
         rounds: spec.rounds().unsigned_abs(),
         udp_bits_per_second: udp_rate(spec),
     };
     matrix.check()?;
-    let tunnel = spec.tunnel.clone().unwrap_or_default();
     Ok(ValidatedBenchmark {
         name: benchmark.name_any(),
         namespace: benchmark
@@ -158,28 +137,22 @@ pub fn validate(
         environments: environments(spec, &matrix),
         protocols: spec.protocols(),
         matrix,
-        carrier: tunnel.carrier.unwrap_or_default(),
-        security: tunnel
-            .security
-            .and_then(|asked| asked.mode)
-            .unwrap_or_default(),
-        entry: tunnel.entry,
-        exit: tunnel.exit,
+        tunnel: spec.tunnel.clone().unwrap_or_default(),
         template,
         ttl_seconds_after_finished: spec.ttl_seconds_after_finished,
     })
 }
 
+fn each<T, U>(items: Vec<T>, value: fn(T) -> U) -> Vec<U> {
+    items.into_iter().map(value).collect()
+}
+
 fn environments(spec: &crds::MuxBenchmarkSpec, matrix: &Matrix) -> Vec<Environment> {
     let profiles = spec.profiles();
     let find = |key: EnvironmentKey| {
-        let profile = profiles
-            .iter()
-            .find(|name| profile_name(**name) == key.profile)?;
-        Some(Environment {
-            key,
-            profile: *profile,
-        })
+        let mut profiles = profiles.iter().copied();
+        let profile = profiles.find(|name| profile_name(*name) == key.profile)?;
+        Some(Environment { key, profile })
     };
     matrix.environments().into_iter().filter_map(find).collect()
 }
@@ -248,6 +221,6 @@ mod tests {
             (matrix.duration_s, matrix.warm_up_s, matrix.rounds),
             (30, 5, 3)
         );
-        assert_eq!(valid.security, SecurityMode::PublicKeys);
+        assert_eq!(valid.tunnel, BenchmarkTunnel::default());
     }
 }

@@ -50,7 +50,6 @@ impl Targets {
     }
 
     /// Returns the endpoints of this Service, or `None` if they are not known.
-    #[must_use]
     pub fn endpoints(&self, namespace: &str, name: &str) -> Option<Endpoints> {
         let slices = &self.scope(namespace)?.endpoint_slices;
         let group = Group::Service(namespace.to_owned(), name.to_owned());
@@ -68,9 +67,6 @@ impl Targets {
     }
 
     /// Returns this Service, or `None` if it does not exist or its namespace is not watched.
-    ///
-    /// # Errors
-    /// [`NotKnown`].
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<Service>>, NotKnown> {
         match self.scope(namespace) {
             Some(caches) => caches.services.get(namespace, name),

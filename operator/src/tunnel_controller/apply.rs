@@ -17,18 +17,18 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
-use muxtunnel_codes::Code;
 use tracing::warn;
 
 use super::access::Outputs;
 use super::build::{Built, Certified, Kept, Resources, bare};
+use super::dereference;
 use super::end::End;
 use super::error::{DereferenceError, Error};
 use super::hindrance::Hindrance;
 use super::holder::Holder;
 use super::problem::Problem;
 use super::validate::ValidatedObject;
-use crate::apply::{ApplyError, Obstacles, apply as apply_kind, is_owned, obstacles};
+use crate::apply::{ApplyError, Pass, apply as apply_kind};
 use crate::caches::{Cache, Cached, Cluster, NotKnown};
 use crate::failure::{self, Coded};
 use crate::grants;
@@ -64,7 +64,7 @@ pub async fn apply(
     failures: u32,
 ) -> Reached {
     let (certified, ended) = cert_manager::apply(cluster, holder, built.certificates).await;
-    let children = match (children, ended) {
+    let mut children = match (children, ended) {
         (reached, Err(error)) => Hindrance::failed(reached, error),
         (Err(hindrance), Ok(())) => Err(hindrance),
         (Ok((object, resources)), Ok(())) => {
@@ -77,14 +77,9 @@ pub async fn apply(
         Ok((_, applied)) => applied.refusal.is_some(),
         Err(hindrance) => withdraws(hindrance),
     };
-    let withdrawn = match is_as_it_was {
-        true => withdraw(cluster, holder, built.withdrawn).await,
-        false => Ok(()),
-    };
-    let children = match withdrawn {
-        Ok(()) => children,
-        Err(error) => Hindrance::failed(children, error),
-    };
+    if is_as_it_was && let Err(error) = withdraw(cluster, holder, built.withdrawn).await {
+        children = Hindrance::failed(children, error);
+    }
     Reached {
         certified,
         children,
@@ -113,29 +108,27 @@ async fn apply_children(
     failures: u32,
     (built, taken): (Resources, &BTreeSet<End>),
 ) -> Result<Applied, Hindrance> {
-    match apply_in_order(cluster, (holder, object), (&built, taken)).await {
-        Ok(applied) => Ok(applied),
-        Err(ApplyError::OwnedByOther(first)) => {
-            // If the other obstacles cannot be read, the first one is known.
-            let all = all_obstacles(cluster, holder, &built).await.ok();
-            let all = all.filter(|all| !all.0.is_empty()).unwrap_or(first);
-            Err(Hindrance::Blocked(Problem {
-                code: Code::NameTaken,
-                detail: all.to_string(),
-            }))
+    let error = match apply_in_order(cluster, (holder, object), (built, taken)).await {
+        Ok(applied) => return Ok(applied),
+        Err(error) => error,
+    };
+    let problem = Problem {
+        code: error.code(),
+        detail: failure::chain(&error),
+    };
+    match error {
+        ApplyError::OwnedByOther(_) | ApplyError::Immutable(..) => Err(Hindrance::Blocked(problem)),
+        error if failure::is_reported(&error, failures) => {
+            // The existing children, unchanged.
+            let caches = &cluster.caches;
+            Ok(Applied {
+                config_maps: own(&caches.config_maps, object)?,
+                services: own(&caches.services, object)?,
+                deployments: own(&caches.deployments, object)?,
+                refusal: Some(problem),
+            })
         }
-        Err(error @ ApplyError::Immutable { .. }) => Err(Hindrance::Blocked(Problem {
-            code: error.code(),
-            detail: error.to_string(),
-        })),
-        Err(error) if failure::is_reported(&error, failures) => {
-            let refusal = Problem {
-                code: error.code(),
-                detail: failure::chain(&error),
-            };
-            Ok(as_it_is(cluster, object, refusal)?)
-        }
-        Err(error) => Err(error.into()),
+        error => Err(error.into()),
     }
 }
 
@@ -166,48 +159,42 @@ async fn withdraw(
     Ok(())
 }
 
-/// The existing children, unchanged.
-fn as_it_is(
-    cluster: &Cluster,
-    object: &ValidatedObject,
-    refusal: Problem,
-) -> Result<Applied, NotKnown> {
-    let caches = &cluster.caches;
-    Ok(Applied {
-        config_maps: own(&caches.config_maps, object)?,
-        services: own(&caches.services, object)?,
-        deployments: own(&caches.deployments, object)?,
-        refusal: Some(refusal),
-    })
-}
-
 async fn apply_in_order(
     cluster: &Cluster,
     (holder, object): (&Holder, &ValidatedObject),
-    (built, taken): (&Resources, &BTreeSet<End>),
+    (built, taken): (Resources, &BTreeSet<End>),
 ) -> Result<Applied, ApplyError> {
     let components = End::ALL.map(End::component);
     let children = holder.children(&components);
-    apply_kind(cluster, children, built.service_accounts.clone()).await?;
-    apply_kind(cluster, children, built.network_policies.clone()).await?;
-    let config_maps = apply_kind(cluster, children, built.config_maps.clone()).await?;
+    let mut pass = Pass::new(cluster);
+    pass.apply(children, built.service_accounts).await?;
+    pass.apply(children, built.network_policies).await?;
+    let config_maps = pass.apply(children, built.config_maps).await?;
     for dropped in &built.dropped {
         warn!(
             "the configuration {dropped} is removed, because newer ones need its place; its pods keep their present \
              configuration until they end, and get no further denials"
         );
     }
-    let services = apply_kind(cluster, children, built.services.clone()).await?;
-    probes::apply(cluster, object, &built.probe_jobs).await?;
-    let deployments = if built.is_held {
-        own(&cluster.caches.deployments, object)?
-    } else {
-        let wanted = built.deployments.clone();
-        let deployments = deployments(cluster, (holder, object), (wanted, taken)).await?;
-        apply_kind(cluster, children, built.pod_disruption_budgets.clone()).await?;
-        apply_kind(cluster, children, built.autoscalers.clone()).await?;
-        deployments
-    };
+    let services = pass.apply(children, built.services).await?;
+    probes::apply(&mut pass, children, object, &built.probe_jobs).await?;
+    let mut deployments = own(&cluster.caches.deployments, object)?;
+    if !built.is_held {
+        // The Deployments of the ends in `taken` stay unchanged.
+        let is_kept = |deployment: &Deployment| {
+            let name = deployment.name_any();
+            taken.iter().any(|end| name == object.child(*end))
+        };
+        let others = End::ALL.into_iter().filter(|end| !taken.contains(end));
+        let components: Vec<_> = others.map(End::component).collect();
+        let mut wanted = built.deployments;
+        wanted.retain(|deployment| !is_kept(deployment));
+        deployments.retain(is_kept);
+        deployments.extend(pass.apply(holder.children(&components), wanted).await?);
+        pass.apply(children, built.pod_disruption_budgets).await?;
+        pass.apply(children, built.autoscalers).await?;
+    }
+    pass.end()?;
     Ok(Applied {
         config_maps,
         services,
@@ -216,56 +203,9 @@ async fn apply_in_order(
     })
 }
 
-/// All obstacles for `built`, so that a user can remove them at once.
-async fn all_obstacles(
-    cluster: &Cluster,
-    holder: &Holder,
-    built: &Resources,
-) -> Result<Obstacles, ApplyError> {
-    let components = End::ALL.map(End::component);
-    let children = holder.children(&components);
-    let mut all = obstacles(cluster, children, &built.service_accounts).await?;
-    all.extend(obstacles(cluster, children, &built.network_policies).await?);
-    all.extend(obstacles(cluster, children, &built.config_maps).await?);
-    all.extend(obstacles(cluster, children, &built.services).await?);
-    all.extend(obstacles(cluster, children, &built.probe_jobs).await?);
-    all.extend(obstacles(cluster, children, &built.deployments).await?);
-    all.extend(obstacles(cluster, children, &built.pod_disruption_budgets).await?);
-    all.extend(obstacles(cluster, children, &built.autoscalers).await?);
-    Ok(Obstacles(all))
-}
-
-/// Applies the Deployments. The Deployments of the ends in `taken` stay unchanged.
-async fn deployments(
-    cluster: &Cluster,
-    (holder, object): (&Holder, &ValidatedObject),
-    (built, taken): (Vec<Deployment>, &BTreeSet<End>),
-) -> Result<Vec<Deployment>, ApplyError> {
-    let is_kept = |deployment: &Deployment| {
-        let name = deployment.name_any();
-        taken.iter().any(|end| name == object.child(*end))
-    };
-    let kept = own(&cluster.caches.deployments, object)?.into_iter();
-    let kept = kept.filter(&is_kept);
-    let others = End::ALL.into_iter().filter(|end| !taken.contains(end));
-    let components: Vec<_> = others.map(End::component).collect();
-    let mut wanted = built;
-    wanted.retain(|deployment| !is_kept(deployment));
-    let mut applied = apply_kind(cluster, holder.children(&components), wanted).await?;
-    applied.extend(kept);
-    Ok(applied)
-}
-
 /// The existing children of one kind, one per end.
 fn own<K: Cached>(known: &Cache<K>, object: &ValidatedObject) -> Result<Vec<K>, NotKnown> {
-    let mut found = Vec::new();
-    for end in End::ALL {
-        if object.gateway(end).is_none() {
-            continue;
-        }
-        let live = known.get(&object.holder.namespace, &object.child(end))?;
-        let ours = live.filter(|live| is_owned(live.as_ref(), &object.holder.owner));
-        found.extend(ours.map(Arc::unwrap_or_clone));
-    }
-    Ok(found)
+    let mut found = dereference::own(known, &object.holder)?;
+    found.retain(|end, _| object.gateway(*end).is_some());
+    Ok(found.into_values().map(Arc::unwrap_or_clone).collect())
 }

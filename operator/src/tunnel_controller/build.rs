@@ -93,24 +93,18 @@ pub(super) fn build_children(
     object: Box<ValidatedObject>,
     settings: &Settings,
 ) -> Result<Children, Hindrance> {
-    match build(&object, settings) {
-        Ok(resources) => Ok((object, resources)),
-        Err(error) => Err(Hindrance::Invalid(error.to_string())),
-    }
+    let resources = build(&object, settings);
+    let resources = resources.map_err(|error| Hindrance::Invalid(error.to_string()))?;
+    Ok((object, resources))
 }
 
-/// Renders the other objects of an object whose children can be applied.
-pub(super) fn build_others(object: &ValidatedObject, state: &ValidatedState) -> Built {
+/// Renders the other objects. `object`: `None` if the spec is not applied.
+pub(super) fn build_others(object: Option<&ValidatedObject>, state: &ValidatedState) -> Built {
     Built {
-        certificates: Certificates::of(object, state),
-        ..build_withdrawals(state)
-    }
-}
-
-/// Renders the objects of an object whose spec is not applied.
-pub(super) fn build_withdrawals(state: &ValidatedState) -> Built {
-    Built {
-        certificates: Certificates::known(state),
+        certificates: match object {
+            Some(object) => Certificates::of(object, state),
+            None => Certificates::known(state),
+        },
         withdrawn: withdraw::withdrawn(state),
     }
 }
@@ -122,7 +116,7 @@ pub(super) fn build_withdrawals(state: &ValidatedState) -> Built {
 pub fn build(object: &ValidatedObject, settings: &Settings) -> Result<Resources, BuildError> {
     let mut resources = Resources {
         probe_jobs: probe::jobs(object),
-        is_held: probe::verdict(object) != probe::Verdict::Passed,
+        is_held: probe::problem(object).is_some(),
         services: service::all(object),
         ..Resources::default()
     };
@@ -131,46 +125,28 @@ pub fn build(object: &ValidatedObject, settings: &Settings) -> Result<Resources,
             continue;
         };
         let config = config::config(object, end, gateway)?;
-        let mut deployment = deployment::build(object, end, gateway, &config)?;
-        if let Some(kept) = object.upgrade.kept.get(&end) {
-            deployment = deployment::kept(deployment, kept);
-        }
-        resources
-            .service_accounts
-            .push(service_account::build(object, end));
+        let deployment = deployment::build(object, end, gateway, &config)?;
+        let account = service_account::build(object, end);
+        resources.service_accounts.push(account);
         let (config_map, dropped) = config_map::build(object, end, &config)?;
         resources.config_maps.push(config_map);
         resources.dropped.extend(dropped);
         let policy = settings.network_policy.as_ref();
-        resources
-            .network_policies
-            .extend(policy.map(|peers| network_policy::build(object, end, gateway, peers)));
-        if resources.is_held {
-            continue;
-        }
-        let held = object
-            .rollout(end)
-            .and_then(|rollout| rollout.held.as_ref());
-        let deployment = match held {
-            Some(held) => deployment::held(deployment, held),
-            None => Some(deployment),
-        };
-        let Some(deployment) = deployment else {
+        let policy = policy.map(|peers| network_policy::build(object, end, gateway, peers));
+        resources.network_policies.extend(policy);
+        let Some(deployment) = deployment.filter(|_| !resources.is_held) else {
             continue;
         };
         resources.deployments.push(deployment);
-        resources
-            .pod_disruption_budgets
-            .extend(pod_disruption_budget::build(object, end, gateway));
-        resources
-            .autoscalers
-            .extend(horizontal_pod_autoscaler::build(object, end, gateway));
+        let budget = pod_disruption_budget::build(object, end, gateway);
+        resources.pod_disruption_budgets.extend(budget);
+        let autoscaler = horizontal_pod_autoscaler::build(object, end, gateway);
+        resources.autoscalers.extend(autoscaler);
     }
     Ok(resources)
 }
 
 /// Name of the container for WAN emulation, as in the status of pods.
-#[must_use]
 pub const fn wan_container_name() -> &'static str {
     wan::CONTAINER
 }
@@ -182,14 +158,8 @@ fn metadata(object: &ValidatedObject, end: End) -> ObjectMeta {
 
 /// The metadata of the child `name` with this component.
 fn named(object: &ValidatedObject, name: String, component: &str) -> ObjectMeta {
-    let holder = &object.holder;
-    ObjectMeta {
-        name: Some(name),
-        namespace: Some(holder.namespace.clone()),
-        labels: Some(labels::versioned(pod_labels(object, component))),
-        owner_references: Some(vec![holder.owner.clone()]),
-        ..ObjectMeta::default()
-    }
+    let (holder, labels) = (&object.holder, pod_labels(object, component));
+    labels::metadata((&holder.namespace, name), labels, Some(&holder.owner))
 }
 
 /// The labels of the pods of this component. The version is not one of them: an upgrade of the

@@ -16,8 +16,8 @@ mod probes;
 mod upgrade;
 
 pub use credentials::Credentials;
-pub use live::{Live, LiveConfig};
-pub use probes::{ProbeOutcome, REFUSED, RESOURCES_HASH, SeenProbe};
+pub use live::{Live, LiveConfig, own};
+pub use probes::{Next, ProbeOutcome, REFUSED, RESOURCES_HASH, SeenProbe, running};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

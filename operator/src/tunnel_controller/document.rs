@@ -51,6 +51,19 @@ pub(super) fn set_items(document: &mut Value, path: &[&str], items: Vec<Value>) 
     }
 }
 
+/// Replaces each item of the list at `path` by the result of `change`. `None` removes the item.
+pub(super) fn change_items(
+    document: &mut Value,
+    path: &[&str],
+    change: impl FnMut(&Value) -> Option<Value>,
+) {
+    let before = items(document, path);
+    let after: Vec<_> = before.iter().filter_map(change).collect();
+    if after != before {
+        set_items(document, path, after);
+    }
+}
+
 /// The peers of an exit.
 pub(super) const PEERS: [&str; 2] = ["security", "peers"];
 /// The networks of an exit's peers.

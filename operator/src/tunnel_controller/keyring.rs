@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::PostParams;
+use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::{KeyOrigin, KeyStatus, SecretRef};
 use muxtunnel_gateway_config::KeyRole;
@@ -23,8 +23,8 @@ use tracing::{info, warn};
 use super::end::End;
 use super::error::KeyError;
 use super::holder::Holder;
-use crate::key_pair::{KeyPair, Place, pair_secret};
-use crate::labels::MANAGER;
+use crate::key_pair::{KeyPair, pair_secret};
+use crate::labels::{self, MANAGER};
 
 /// How long a created key pair is remembered, in seconds. Within this time, the watches deliver the
 /// status and the Deployments that name its Secret.
@@ -105,8 +105,8 @@ impl Keyring {
         );
         loop {
             let name = format!("{prefix}{}", suffix());
-            let place = place(holder, &name, PAIR);
-            let secret = pair_secret(place, &holder.owner, (&entry, &exit));
+            let metadata = metadata(holder, &name, PAIR);
+            let secret = pair_secret(metadata, (&entry, &exit));
             // A Secret of this name has keys that the operator does not know.
             if self.create(&secret).await? {
                 info!(secret = name, "created the keys of both ends");
@@ -174,9 +174,10 @@ impl Keyring {
     ) -> Vec<OwnKey> {
         let mut keys = Vec::new();
         for SecretRef { name } in secrets {
-            let mut known = known.iter();
-            let known = known
-                .find(|known| known.secret_name == *name && known.origin == KeyOrigin::Provided);
+            let is_same = |known: &&KeyStatus| {
+                known.secret_name == *name && known.origin == KeyOrigin::Provided
+            };
+            let known = known.iter().find(is_same);
             let secret = (&**name, end.component());
             let pause = pause(waits).min(CHECKED_SECONDS_PROVIDED);
             keys.push(OwnKey {
@@ -207,7 +208,7 @@ impl Keyring {
         now: i64,
     ) -> Result<KeyStatus, KeyError> {
         let pair = KeyPair::random(end.key_role())?;
-        let secret = pair.secret(place(holder, &name, end.component()));
+        let secret = pair.secret(metadata(holder, &name, end.component()));
         let is_new = self.create(&secret).await?;
         let (public_key, origin) = match is_new {
             true => (Some(pair.public.to_string()), KeyOrigin::Created),
@@ -253,11 +254,7 @@ impl Keyring {
         let Ok(pair) = KeyPair::random(KeyRole::Entry) else {
             return false;
         };
-        let mut secret = pair.secret(place(holder, name, component));
-        if component == PAIR {
-            // The chart's admission policy requires the owner.
-            secret.metadata.owner_references = Some(vec![holder.owner.clone()]);
-        }
+        let secret = pair.secret(metadata(holder, name, component));
         match self.post(&secret, true).await {
             Ok(()) => {
                 // The next reconciliation checks again.
@@ -309,13 +306,13 @@ const fn pause(waits: bool) -> i64 {
     }
 }
 
-fn place<'a>(holder: &'a Holder, name: &'a str, component: &'a str) -> Place<'a> {
-    Place {
-        namespace: holder.namespace.as_str(),
-        owner: holder.labelled(),
-        component,
-        name,
-    }
+/// The metadata of a Secret with keys. The chart's admission policy requires that a Secret with the
+/// keys of both ends has an owner.
+fn metadata(holder: &Holder, name: &str, component: &str) -> ObjectMeta {
+    let (kind, object) = holder.labelled();
+    let owner = (component == PAIR).then_some(&holder.owner);
+    let labels = labels::child(kind, object, component);
+    labels::metadata((&holder.namespace, name.to_owned()), labels, owner)
 }
 
 fn suffix() -> String {

@@ -2,7 +2,7 @@
 
 use kube::core::Status;
 use muxtunnel_codes::Code;
-use muxtunnel_operator::apply::ApplyError;
+use muxtunnel_operator::apply::{ApplyError, Named};
 use muxtunnel_operator::benchmark_controller;
 use muxtunnel_operator::benchmark_controller::runner_client::RunnerError;
 use muxtunnel_operator::failure::{Coded, NotLeader, chain, code, is_reported};
@@ -47,12 +47,11 @@ fn a_runner_that_does_not_answer_is_no_fault_of_the_api_server() {
 }
 
 fn refused_write(source: kube::Error) -> tunnel_controller::Error {
-    tunnel_controller::Error::from(ApplyError::Api {
-        verb: "apply",
+    let object = Named {
         kind: "Deployment".to_owned(),
         name: "office-exit".to_owned(),
-        source: Box::new(source),
-    })
+    };
+    tunnel_controller::Error::from(ApplyError::Api("apply", object, Box::new(source)))
 }
 
 #[test]

@@ -7,16 +7,13 @@
 //! of the MuxTunnel that carries the packets. The tunnel's controller builds these pods.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
-use k8s_openapi::api::core::v1::{
-    PodSpec, PodTemplateSpec, Service, ServicePort, ServiceSpec, Volume,
-};
+use k8s_openapi::api::core::v1::{PodSpec, Service, ServicePort, ServiceSpec, Volume};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::BenchmarkContainerName;
 
-use super::metadata::owned;
-use super::template;
-use crate::benchmark_controller::names::{self, Agent, agent_selector, environment_labels};
+use super::{owned, template};
+use crate::benchmark_controller::names::{Agent, agent_selector, environment_labels};
 use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
 use crate::labels::having;
@@ -28,7 +25,6 @@ use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
 const GRACE_SECONDS: i64 = 5;
 
 /// The Deployment of one agent. `gateway`: the pod template of the gateways at the agent's end.
-#[must_use]
 pub fn deployment(
     benchmark: &ValidatedBenchmark,
     environment: &Environment,
@@ -37,30 +33,17 @@ pub fn deployment(
 ) -> Deployment {
     let index = environment.key.index;
     let labels = environment_labels(&benchmark.name, agent.component(), index);
-    let mut spec = PodSpec {
-        containers: vec![muxbench::agent(
-            &benchmark.class,
-            benchmark.resources(BenchmarkContainerName::Agent),
-        )],
-        termination_grace_period_seconds: Some(GRACE_SECONDS),
-        node_selector: gateway.node_selector.clone(),
-        tolerations: gateway.tolerations.clone(),
-        affinity: gateway.affinity.clone(),
-        priority_class_name: gateway.priority_class_name.clone(),
-        runtime_class_name: gateway.runtime_class_name.clone(),
-        scheduler_name: gateway.scheduler_name.clone(),
-        dns_policy: gateway.dns_policy.clone(),
-        dns_config: gateway.dns_config.clone(),
-        host_aliases: gateway.host_aliases.clone(),
-        image_pull_secrets: gateway.image_pull_secrets.clone(),
-        ..pod(benchmark)
-    };
     // The class is in the template of the gateway.
     let mut asked = benchmark.template.spec.clone().unwrap_or_default();
     if !asked.image_pull_secrets.is_empty() {
         asked.image_pull_secrets = benchmark.class.pull_secrets(asked.image_pull_secrets);
     }
-    template::place(&mut spec, asked);
+    let resources = benchmark.resources(BenchmarkContainerName::Agent);
+    let mut spec = PodSpec {
+        containers: vec![muxbench::agent(&benchmark.class, resources)],
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        ..pod(benchmark, placed(pods::of_template(asked), gateway.clone()))
+    };
     if agent.path == Path::Direct {
         like_a_gateway(&mut spec, gateway);
     }
@@ -82,10 +65,7 @@ pub fn deployment(
                 rolling_update: None,
             }),
             selector: having(selector),
-            template: PodTemplateSpec {
-                metadata: Some(template::metadata(benchmark, labels)),
-                spec: Some(spec),
-            },
+            template: template(benchmark, labels, spec),
             ..DeploymentSpec::default()
         }),
         status: None,
@@ -93,7 +73,6 @@ pub fn deployment(
 }
 
 /// The Service of a server agent, which is the target of the tunnel's forwards.
-#[must_use]
 pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent: Agent) -> Service {
     let index = environment.key.index;
     let labels = environment_labels(&benchmark.name, agent.component(), index);
@@ -120,19 +99,33 @@ pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent:
     }
 }
 
-/// The common part of all pods of a benchmark. The pods are unprivileged. They mount the token of
+/// The fields of a template in `own`, or otherwise in the pod of a gateway.
+fn placed(own: PodSpec, gateway: PodSpec) -> PodSpec {
+    PodSpec {
+        node_selector: own.node_selector.or(gateway.node_selector),
+        tolerations: own.tolerations.or(gateway.tolerations),
+        affinity: own.affinity.or(gateway.affinity),
+        priority_class_name: own.priority_class_name.or(gateway.priority_class_name),
+        runtime_class_name: own.runtime_class_name.or(gateway.runtime_class_name),
+        scheduler_name: own.scheduler_name.or(gateway.scheduler_name),
+        image_pull_secrets: own.image_pull_secrets.or(gateway.image_pull_secrets),
+        dns_policy: own.dns_policy.or(gateway.dns_policy),
+        dns_config: own.dns_config.or(gateway.dns_config),
+        host_aliases: own.host_aliases.or(gateway.host_aliases),
+        ..own
+    }
+}
+
+/// The common part of all pods of a benchmark. `placed`: the fields of a template. The pods are unprivileged. They mount the token of
 /// the benchmark, and no token of the service account.
-#[must_use]
-pub fn pod(benchmark: &ValidatedBenchmark) -> PodSpec {
+pub fn pod(benchmark: &ValidatedBenchmark, placed: PodSpec) -> PodSpec {
+    let token = muxbench::token(&benchmark.name, &benchmark.owner.uid);
     PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         security_context: Some(pods::pod_security()),
-        volumes: Some(vec![muxbench::token_volume(names::token(
-            &benchmark.name,
-            &benchmark.owner.uid,
-        ))]),
-        ..PodSpec::default()
+        volumes: Some(vec![muxbench::token_volume(token)]),
+        ..placed
     }
 }
 

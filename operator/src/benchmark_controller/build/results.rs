@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_bench_api::result::{Cell, Record, Summary};
 
-use super::metadata::owned;
+use super::owned;
 use crate::benchmark_controller::names::{self, KIND, RESULTS};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 use crate::labels;
@@ -12,7 +12,6 @@ use crate::labels;
 pub const RESULTS_KEY: &str = "results.jsonl";
 
 /// The ConfigMap. `summary`: `None` while cells are being measured.
-#[must_use]
 pub fn config_map(
     benchmark: &ValidatedBenchmark,
     cells: &[Cell],
@@ -36,7 +35,6 @@ pub fn config_map(
 }
 
 /// The cells and the summary in a results ConfigMap. Invalid lines are omitted.
-#[must_use]
 pub fn read(config_map: &ConfigMap) -> (Vec<Cell>, Option<Summary>) {
     let (mut cells, mut summary) = (Vec::new(), None);
     let lines = config_map

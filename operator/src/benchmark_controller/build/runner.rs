@@ -5,20 +5,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{
-    ConfigMap, ConfigMapVolumeSource, LocalObjectReference, PodSpec, PodTemplateSpec, Secret,
-    Volume,
-};
+use k8s_openapi::api::core::v1::{ConfigMap, LocalObjectReference, PodSpec, Secret};
 use kube::api::ObjectMeta;
 use muxtunnel_crds::BenchmarkContainerName;
 
 use super::agents::pod;
-use super::metadata::owned;
-use super::template;
-use crate::benchmark_controller::names::{self, KIND, RUNNER};
+use super::{owned, template};
+use crate::benchmark_controller::names::{self, KIND};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
-use crate::labels;
-use crate::muxbench::{TOKEN_FILE, container};
+use crate::labels::{self, RUNNER};
+use crate::muxbench::{self, TOKEN_FILE, container};
 use crate::pods;
 
 /// Key of the token in its Secret.
@@ -32,7 +28,6 @@ const OPERATOR_DIRECTORY: &str = "/etc/muxbench-operator";
 const OPERATOR_VOLUME: &str = "operator";
 
 /// The ConfigMap. `hash`: the published hash of the operator's token.
-#[must_use]
 pub fn operator_key(benchmark: &ValidatedBenchmark, hash: String) -> ConfigMap {
     ConfigMap {
         metadata: metadata(benchmark, names::operator(&benchmark.name)),
@@ -42,12 +37,11 @@ pub fn operator_key(benchmark: &ValidatedBenchmark, hash: String) -> ConfigMap {
 }
 
 /// The Secret. `token`: a random text.
-#[must_use]
 pub fn secret(benchmark: &ValidatedBenchmark, token: &str) -> Secret {
     Secret {
         metadata: metadata(
             benchmark,
-            names::token(&benchmark.name, &benchmark.owner.uid),
+            muxbench::token(&benchmark.name, &benchmark.owner.uid),
         ),
         data: Some([(TOKEN_KEY.to_owned(), ByteString(token.as_bytes().to_vec()))].into()),
         immutable: Some(true),
@@ -58,7 +52,6 @@ pub fn secret(benchmark: &ValidatedBenchmark, token: &str) -> Secret {
 
 /// The Job. The Job runs one pod once, because a second pod would not know the measurements of the
 /// first pod.
-#[must_use]
 pub fn job(benchmark: &ValidatedBenchmark) -> Job {
     let mut args = vec!["run".to_owned()];
     args.extend(benchmark.matrix.to_args());
@@ -73,35 +66,25 @@ pub fn job(benchmark: &ValidatedBenchmark) -> Job {
         .volume_mounts
         .get_or_insert_default()
         .push(pods::read_only(OPERATOR_VOLUME, OPERATOR_DIRECTORY));
-    let mut pod = PodSpec {
-        restart_policy: Some("Never".to_owned()),
-        containers: vec![container],
-        ..pod(benchmark)
-    };
     let mut asked = benchmark.template.clone();
     let own = asked.spec.get_or_insert_default();
     if own.image_pull_secrets.is_empty() {
         own.image_pull_secrets = pull_secrets(benchmark);
     }
-    let asked = benchmark.class.common(&asked).spec;
-    template::place(&mut pod, asked.unwrap_or_default());
-    pod.volumes.get_or_insert_default().push(Volume {
-        name: OPERATOR_VOLUME.to_owned(),
-        config_map: Some(ConfigMapVolumeSource {
-            name: names::operator(&benchmark.name),
-            ..ConfigMapVolumeSource::default()
-        }),
-        ..Volume::default()
-    });
+    let asked = benchmark.class.common(&asked).spec.unwrap_or_default();
+    let mut pod = PodSpec {
+        restart_policy: Some("Never".to_owned()),
+        containers: vec![container],
+        ..pod(benchmark, pods::of_template(asked))
+    };
+    let hash = pods::config_map_volume(OPERATOR_VOLUME, names::operator(&benchmark.name), None);
+    pod.volumes.get_or_insert_default().push(hash);
     Job {
-        metadata: metadata(benchmark, names::job(&benchmark.name)),
+        metadata: metadata(benchmark, benchmark.name.clone()),
         spec: Some(JobSpec {
             backoff_limit: Some(0),
             ttl_seconds_after_finished: benchmark.ttl_seconds_after_finished,
-            template: PodTemplateSpec {
-                metadata: Some(template::metadata(benchmark, own_labels(benchmark))),
-                spec: Some(pod),
-            },
+            template: template(benchmark, own_labels(benchmark), pod),
             ..JobSpec::default()
         }),
         status: None,
@@ -110,7 +93,8 @@ pub fn job(benchmark: &ValidatedBenchmark) -> Job {
 
 /// The Secrets for images of both ends, because the runner belongs to no end.
 fn pull_secrets(benchmark: &ValidatedBenchmark) -> Vec<LocalObjectReference> {
-    let ends = [&benchmark.entry, &benchmark.exit].into_iter().flatten();
+    let ends = [&benchmark.tunnel.entry, &benchmark.tunnel.exit];
+    let ends = ends.into_iter().flatten();
     let templates = ends.filter_map(|end| end.template.as_ref()?.spec.as_ref());
     let mut secrets = Vec::new();
     for secret in templates.flat_map(|template| &template.image_pull_secrets) {

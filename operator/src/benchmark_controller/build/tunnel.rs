@@ -7,23 +7,18 @@ use muxtunnel_crds::{
     Protocol, Security, ServiceRef, Target, Transport, Tuning, WanEmulation,
 };
 
-use super::metadata::owned;
+use super::owned;
 use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_labels};
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark, protocol_name};
 
 /// The tunnel of `protocol`, with forwards for iperf and echo to the tunnel pair's server.
-#[must_use]
 pub fn tunnel(
     benchmark: &ValidatedBenchmark,
     environment: &Environment,
     protocol: Protocol,
 ) -> MuxTunnel {
     let index = environment.key.index;
-    let server = Agent {
-        path: Path::Tunnel,
-        end: End::Server,
-    }
-    .name(&benchmark.name, index);
+    let server = Agent::new(Path::Tunnel, End::Server).name(&benchmark.name, index);
     let delay_milliseconds = environment.key.one_way_delay_ms;
     let wan_emulation = (delay_milliseconds > 0).then_some(WanEmulation {
         delay_milliseconds,
@@ -33,19 +28,21 @@ pub fn tunnel(
         backend: None,
         scope: None,
     });
-    let asked = &benchmark.carrier;
+    let (own, asked) = (&benchmark.tunnel, benchmark.tunnel.carrier.clone());
+    let asked = asked.unwrap_or_default();
+    let mode = own.security.and_then(|asked| asked.mode);
     let can = protocol.can();
     let transport = asked.transport.filter(|_| protocol == Protocol::Native);
     let spec = MuxTunnelSpec {
         class_name: benchmark.class_name.clone(),
-        entry: benchmark.entry.clone(),
-        exit: benchmark.exit.clone(),
+        entry: own.entry.clone(),
+        exit: own.exit.clone(),
         forwards: vec![
             forward("iperf", IPERF_PORT, &server),
             forward("echo", ECHO_PORT, &server),
         ],
         security: Some(Security {
-            mode: Some(benchmark.security),
+            mode: Some(mode.unwrap_or_default()),
             certificates: None,
         }),
         carrier: Some(Carrier {
@@ -81,7 +78,6 @@ pub fn tunnel(
 
 /// The tunnel of `protocol` that carries IP packets between the addresses of its gateways. The
 /// agents of this tunnel run in the gateways' pods.
-#[must_use]
 pub fn network(
     benchmark: &ValidatedBenchmark,
     environment: &Environment,

@@ -1,10 +1,11 @@
 //! Requests missing certificates from cert-manager, and deletes Certificates that are no longer
 //! requested. This module requires a client.
 
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use tracing::info;
 
+use crate::apply::delete_same;
 use crate::caches::Cluster;
 use crate::certificates::cert_manager::Certificate;
 use crate::labels::MANAGER;
@@ -37,7 +38,12 @@ async fn write(
 ) -> Result<(), CertifyError> {
     let api: Api<Certificate> = Api::namespaced(cluster.client.clone(), &holder.namespace);
     for certificate in superfluous {
-        if let Err(error) = delete(&api, &certificate).await {
+        let name = certificate.name_any();
+        info!(
+            certificate = name,
+            "deleting a certificate that is no longer requested"
+        );
+        if let Err(error) = delete_same(&api, &certificate).await {
             // Ignores an error that a retry cannot resolve: without cert-manager, or without the
             // permission to use it, the operator cannot delete Certificates.
             missing(error)?;
@@ -57,24 +63,4 @@ async fn write(
         told.problem = told.problem.take().or(problem);
     }
     Ok(())
-}
-
-async fn delete(api: &Api<Certificate>, certificate: &Certificate) -> Result<(), kube::Error> {
-    let name = certificate.name_any();
-    info!(
-        certificate = name,
-        "deleting a certificate that is no longer requested"
-    );
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: certificate.uid(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    match api.delete(&name, &params).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        Err(error) => Err(error),
-    }
 }

@@ -43,7 +43,6 @@ pub struct Certificates {
 
 impl Certificates {
     /// No requests.
-    #[must_use]
     pub fn known(state: &ValidatedState) -> Self {
         Self {
             told: Certified {
@@ -58,7 +57,6 @@ impl Certificates {
     /// The requests of `valid`. Missing Certificates are requested, and those that differ. Without
     /// an issuer, the object's Certificates are deleted, because cert-manager would renew them
     /// forever.
-    #[must_use]
     pub fn of(valid: &ValidatedObject, state: &ValidatedState) -> Self {
         let (mut made, found) = (Self::known(state), &state.credentials.of_cert_manager);
         let wanted = wanted(valid);

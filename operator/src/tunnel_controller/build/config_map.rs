@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use muxtunnel_gateway_config::{Config, ConfigError, config_hash};
+use muxtunnel_gateway_config::{Config, ConfigError, Peer, config_hash};
 
 use super::{BuildError, End, metadata, reduce};
 use crate::tunnel_controller::config_file;
@@ -71,17 +71,14 @@ pub(super) fn build(
         let whole = earlier.is_none().then_some(text);
         let text = earlier.unwrap_or_else(|| reduce::reduced(text, config));
         // The mode may have changed, and the peers still count for pods of the former mode.
-        let text = match is_exit {
-            true => reduce::with_peers(&text, &peers),
-            false => text,
+        let with = |peers: &[&Peer]| match is_exit {
+            true => reduce::with_peers(&text, peers),
+            false => text.clone(),
         };
+        let (text, least) = (with(&peers), with(&[]));
         let whole = whole.filter(|whole| **whole != text);
         let needed = text.len() + whole.map_or(0, String::len);
         let has_room = |needed: usize| count < KEPT_MAX && bytes + needed <= BYTES_MAX;
-        let least = match is_exit {
-            true => reduce::with_peers(&text, &[]),
-            false => text.clone(),
-        };
         if has_room(needed) {
             (count, bytes) = (count + 1, bytes + needed);
             data.extend(whole.map(|whole| (config_file::whole_key(key), whole.clone())));
@@ -111,7 +108,6 @@ fn earlier(text: &str, config: &Config) -> Option<String> {
 }
 
 /// The `configHash` that gateways report when they run the document `key` of `config_map`.
-#[must_use]
 pub fn expected_hash(config_map: &ConfigMap, key: &str) -> Option<String> {
     let text = config_map.data.as_ref()?.get(key)?;
     Some(config_hash(text))

@@ -9,7 +9,7 @@ use k8s_openapi::api::apps::v1::{
 };
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
-    PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements, Sysctl,
+    PodAntiAffinity, PodSecurityContext, PodSpec, ResourceRequirements, Sysctl,
     TopologySpreadConstraint, VolumeMount, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -22,11 +22,11 @@ use super::volumes::{CONFIG_FOLDER, mounted};
 use super::{BuildError, End, config_map, metadata, network, selector, wan};
 use crate::labels::having;
 use crate::muxbench;
-use crate::pods::{self, UID};
+use crate::pods::{self, UID, some};
 use crate::tunnel_controller::config_file::FILE;
-use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
+use crate::tunnel_controller::rollouts::{self, Fallback, Rollout};
 use crate::tunnel_controller::validate::{
-    KeptPods, SSH, ValidatedGateway, ValidatedObject, ValidatedUpgrade, resources_of,
+    SSH, ValidatedGateway, ValidatedObject, ValidatedUpgrade, resources_of,
 };
 use crate::upgrades;
 
@@ -45,23 +45,42 @@ const LAST_WORDS_SECONDS: i64 = 5;
 const APART_BY: [(&str, i32); 2] = [(HOST, 100), ("topology.kubernetes.io/zone", 50)];
 const HOST: &str = "kubernetes.io/hostname";
 
+/// The Deployment of `end`. `None` if nodes refuse the end's pods, and the end had no Deployment before.
 pub(super) fn build(
     object: &ValidatedObject,
     end: End,
     gateway: &ValidatedGateway,
     config: &Config,
-) -> Result<Deployment, BuildError> {
+) -> Result<Option<Deployment>, BuildError> {
     let key = config_map::key(object, end, config)?;
-    let mut own_metadata = metadata(object, end);
+    let mut annotations = own_annotations(object, end);
+    let mut replicas = replicas(object, end, gateway);
     let asked = gateway.template.metadata.clone().unwrap_or_default();
-    let annotations = asked.annotations;
-    let mut pod_labels = asked.labels;
-    pod_labels.extend(super::pod_labels(object, end.component()));
-    own_metadata.annotations = Some(own_annotations(object, end));
-    Ok(Deployment {
-        metadata: own_metadata,
+    let labels = super::pod_labels(object, end.component());
+    let mut template = pods::template(asked, labels, pod(object, end, gateway, key));
+    if let Some(kept) = object.upgrade.kept.get(&end) {
+        // The pods stay as they are.
+        template = kept.template.clone();
+        annotations.insert(upgrades::REVISION.to_owned(), kept.revision.clone());
+    }
+    let rollout = object.rollout(end);
+    let held = rollout.and_then(|rollout| rollout.held.as_ref());
+    match held.map(|held| &held.fallback) {
+        None => {}
+        Some(Fallback::Template(earlier)) => template = earlier.as_ref().clone(),
+        Some(Fallback::Stopped) => {
+            replicas = Some(0);
+            annotations.insert(rollouts::STOPPED.to_owned(), "true".to_owned());
+        }
+        Some(Fallback::Nothing) => return Ok(None),
+    }
+    Ok(Some(Deployment {
+        metadata: ObjectMeta {
+            annotations: Some(annotations),
+            ..metadata(object, end)
+        },
         spec: Some(DeploymentSpec {
-            replicas: replicas(object, end, gateway),
+            replicas,
             revision_history_limit: Some(REVISIONS),
             selector: having(selector(object, end)),
             // The old pods serve until new pods are ready.
@@ -72,18 +91,11 @@ pub(super) fn build(
                     max_unavailable: Some(IntOrString::Int(0)),
                 }),
             }),
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(pod_labels),
-                    annotations: (!annotations.is_empty()).then_some(annotations),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(pod(object, end, gateway, key)),
-            },
+            template,
             ..DeploymentSpec::default()
         }),
         status: None,
-    })
+    }))
 }
 
 /// The state of the end's roll-out, which outlasts this process.
@@ -100,62 +112,29 @@ fn own_annotations(object: &ValidatedObject, end: End) -> BTreeMap<String, Strin
     annotations.collect()
 }
 
-/// The Deployment that replaces `deployment` while its pods stay as they are.
-pub(super) fn kept(mut deployment: Deployment, kept: &KeptPods) -> Deployment {
-    if let Some(spec) = &mut deployment.spec {
-        spec.template = kept.template.clone();
-    }
-    let annotations = deployment.metadata.annotations.get_or_insert_default();
-    annotations.insert(upgrades::REVISION.to_owned(), kept.revision.clone());
-    deployment
-}
-
 /// Returns `None` if other clients set the number. A Deployment that was stopped gets the least
 /// number, because an autoscaler does not scale a Deployment without pods.
 fn replicas(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Option<i32> {
-    let is_stopped = object
-        .rollout(end)
-        .is_some_and(|rollout| rollout.is_stopped);
+    let rollout = object.rollout(end);
+    let is_stopped = rollout.is_some_and(|rollout| rollout.is_stopped);
     let least = is_stopped.then(|| gateway.replicas.least());
     gateway.replicas.fixed().or(least)
 }
 
-/// The Deployment that replaces `deployment` for an end with the refusal `held`. `None` if the end
-/// gets no Deployment.
-pub(super) fn held(mut deployment: Deployment, held: &Held) -> Option<Deployment> {
-    match &held.fallback {
-        Fallback::Template(template) => {
-            let spec = deployment.spec.as_mut()?;
-            spec.template = template.as_ref().clone();
-        }
-        Fallback::Stopped => {
-            deployment.spec.as_mut()?.replicas = Some(0);
-            let annotations = deployment.metadata.annotations.get_or_insert_default();
-            annotations.insert(rollouts::STOPPED.to_owned(), "true".to_owned());
-        }
-        Fallback::Nothing => return None,
-    }
-    Some(deployment)
-}
-
 /// The roll-out of the end, if the end avoids nodes.
 fn avoided(object: &ValidatedObject, end: End) -> Option<&Rollout> {
-    object
-        .rollout(end)
-        .filter(|rollout| !rollout.avoided.is_empty())
+    let rollout = object.rollout(end);
+    rollout.filter(|rollout| !rollout.avoided.is_empty())
 }
 
 /// The user's affinity, with an exclusion of the nodes that refused the pods.
 fn away_from(nodes: &BTreeSet<String>, own: Option<Affinity>) -> Affinity {
     let mut affinity = own.unwrap_or_default();
     let of_nodes = affinity.node_affinity.get_or_insert_default();
-    let required = of_nodes
-        .required_during_scheduling_ignored_during_execution
-        .get_or_insert_default();
-    if required.node_selector_terms.is_empty() {
-        required
-            .node_selector_terms
-            .push(NodeSelectorTerm::default());
+    let required = &mut of_nodes.required_during_scheduling_ignored_during_execution;
+    let terms = &mut required.get_or_insert_default().node_selector_terms;
+    if terms.is_empty() {
+        terms.push(NodeSelectorTerm::default());
     }
     // A requirement on a field accepts only one value, so each node needs its own requirement.
     let others = nodes.iter().map(|node| NodeSelectorRequirement {
@@ -164,7 +143,7 @@ fn away_from(nodes: &BTreeSet<String>, own: Option<Affinity>) -> Affinity {
         values: Some(vec![node.clone()]),
     });
     let others: Vec<_> = others.collect();
-    for term in &mut required.node_selector_terms {
+    for term in terms {
         let fields = term.match_fields.get_or_insert_default();
         fields.extend(others.iter().cloned());
     }
@@ -176,40 +155,33 @@ fn pod(object: &ValidatedObject, end: End, gateway: &ValidatedGateway, key: Stri
     let mounted = mounted(object, end, gateway, key);
     let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted.into_iter().unzip();
     volumes.extend(object.pods.wan.as_ref().map(|_| wan::volume()));
+    let mut containers = vec![container(object, gateway, mounts)];
     let token = object.benchmark.as_ref();
-    let token = token.and_then(|benchmark| benchmark.agents_token.clone());
-    let resources = resources_of(&gateway.template, ContainerName::Gateway);
-    let agent = token
-        .as_ref()
-        .map(|_| muxbench::agent(&object.class, resources));
-    volumes.extend(token.map(muxbench::token_volume));
-    let gateway_container = container(object, gateway, mounts);
-    let init_containers = init_containers(object, end, gateway);
+    if let Some(token) = token.and_then(|benchmark| benchmark.agents_token.clone()) {
+        let resources = resources_of(&gateway.template, ContainerName::Gateway);
+        containers.push(muxbench::agent(&object.class, resources));
+        volumes.push(muxbench::token_volume(token));
+    }
     let template = gateway.template.spec.clone().unwrap_or_default();
-    let mut placed = placed(&gateway.template);
+    let mut placed = pods::of_template(template);
     if let Some(rollout) = avoided(object, end) {
         placed.affinity = Some(away_from(&rollout.avoided, placed.affinity));
     }
+    let spread = placed.topology_spread_constraints;
+    let spread = spread.or_else(|| Some(vec![evenly(own_labels.clone())]));
+    let user = object.network.as_ref().map(|_| UID);
+    let grace = i64::from(gateway.drain_seconds) + LAST_WORDS_SECONDS;
     PodSpec {
         service_account_name: Some(object.child(end)),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
-        termination_grace_period_seconds: Some(
-            i64::from(gateway.drain_seconds) + LAST_WORDS_SECONDS,
-        ),
-        security_context: Some(pod_security(
-            object.pods.sysctls(),
-            object.network.as_ref().map(|_| UID),
-        )),
-        init_containers: some(&init_containers),
-        containers: [gateway_container].into_iter().chain(agent).collect(),
+        termination_grace_period_seconds: Some(grace),
+        security_context: Some(pod_security(object.pods.sysctls(), user)),
+        init_containers: some(init_containers(object, end, gateway)),
+        containers,
         volumes: Some(volumes),
-        affinity: Some(apart(placed.affinity.clone(), &own_labels)),
-        topology_spread_constraints: some(&template.topology_spread_constraints)
-            .or_else(|| Some(vec![spread(own_labels)])),
-        dns_policy: template.dns_policy.map(|policy| policy.as_str().to_owned()),
-        dns_config: template.dns_config,
-        host_aliases: some(&template.host_aliases),
+        affinity: Some(apart(placed.affinity, &own_labels)),
+        topology_spread_constraints: spread,
         ..placed
     }
 }
@@ -259,16 +231,12 @@ pub(super) fn helper_resources(
 /// The fields of `template` that determine the pod's node, and the fields without which the pod
 /// could not start on this node.
 pub(super) fn placed(template: &Template) -> PodSpec {
-    let template = template.spec.clone().unwrap_or_default();
     PodSpec {
-        node_selector: (!template.node_selector.is_empty()).then_some(template.node_selector),
-        tolerations: some(&template.tolerations),
-        affinity: template.affinity,
-        priority_class_name: template.priority_class_name,
-        runtime_class_name: template.runtime_class_name,
-        scheduler_name: template.scheduler_name,
-        image_pull_secrets: some(&template.image_pull_secrets),
-        ..PodSpec::default()
+        topology_spread_constraints: None,
+        dns_policy: None,
+        dns_config: None,
+        host_aliases: None,
+        ..pods::of_template(template.spec.clone().unwrap_or_default())
     }
 }
 
@@ -298,7 +266,7 @@ fn apart(own: Option<Affinity>, labels: &BTreeMap<String, String>) -> Affinity {
 
 /// Spreads the pods of each roll-out evenly over nodes. The constraint does not use zones: a
 /// scheduler places no pod on a node that lacks one of the labels, and many clusters have no zones.
-fn spread(labels: BTreeMap<String, String>) -> TopologySpreadConstraint {
+fn evenly(labels: BTreeMap<String, String>) -> TopologySpreadConstraint {
     TopologySpreadConstraint {
         max_skew: 1,
         topology_key: HOST.to_owned(),
@@ -307,10 +275,6 @@ fn spread(labels: BTreeMap<String, String>) -> TopologySpreadConstraint {
         match_label_keys: Some(vec!["pod-template-hash".to_owned()]),
         ..TopologySpreadConstraint::default()
     }
-}
-
-fn some<T: Clone>(items: &[T]) -> Option<Vec<T>> {
-    (!items.is_empty()).then(|| items.to_vec())
 }
 
 /// `user`: `None` for the user of the image, which the cluster may replace.

@@ -9,15 +9,16 @@
 //! share a Job. Jobs of several placements run one after another.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use kube::ResourceExt;
 use kube::core::ObjectMeta;
-use muxtunnel_crds::{ContainerName, Template};
+use muxtunnel_crds::{ContainerName, Template, TemplateMetadata};
 use muxtunnel_gateway_config::config_hash;
 
 use super::{deployment, named, pod_labels};
 use crate::class::Class;
 use crate::pods;
-use crate::tunnel_controller::dereference::{ProbeOutcome, RESOURCES_HASH};
+use crate::tunnel_controller::dereference::{RESOURCES_HASH, running};
 use crate::tunnel_controller::end::{End, PROBE};
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::problem::Problem;
@@ -27,58 +28,31 @@ use crate::tunnel_controller::validate::{ValidatedObject, asked};
 /// have to add a node first.
 const DEADLINE_SECONDS: i64 = 600;
 
-/// The result of the Jobs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// The nodes accept the sysctls, or the spec names no sysctls.
-    Passed,
-    /// There is no result yet. The sentence describes the state of the Job.
-    Pending(String),
-    /// A node refuses a sysctl.
-    Refused(Problem),
-    /// The namespace's Pod Security level rejects pods with the sysctls. The sentence names the
-    /// level.
-    NotAdmitted(String),
-    /// The attempt failed. The sentence contains the reason.
-    Failed(String),
-}
-
 /// The required Jobs: one per placement, up to the first Job that has not passed.
 pub(super) fn jobs(object: &ValidatedObject) -> Vec<Job> {
     let mut jobs = Vec::new();
     for (name, end, template) in placements(object) {
         jobs.push(job(object, &name, end, template));
-        if shown(object, &name) != Verdict::Passed {
+        if unproved(object, &name).is_some() {
             break;
         }
     }
     jobs
 }
 
-/// The result of all Jobs.
-#[must_use]
-pub fn verdict(object: &ValidatedObject) -> Verdict {
-    let placements = placements(object).into_iter();
-    placements
-        .map(|(name, ..)| shown(object, &name))
-        .find(|shown| *shown != Verdict::Passed)
-        .unwrap_or(Verdict::Passed)
+/// Why gateways do not get the sysctls of the spec. `None` if the nodes accept the sysctls, or the spec
+/// names none.
+pub fn problem(object: &ValidatedObject) -> Option<Problem> {
+    let mut placements = placements(object).into_iter();
+    placements.find_map(|(name, ..)| unproved(object, &name))
 }
 
-/// The result of the Job `name`.
-fn shown(object: &ValidatedObject, name: &str) -> Verdict {
-    let seen = object.pods.probes.iter().find(|seen| seen.name == name);
-    match seen.map(|seen| &seen.outcome) {
-        Some(ProbeOutcome::Passed) => Verdict::Passed,
-        Some(ProbeOutcome::Refused { problem, .. }) => Verdict::Refused(problem.clone()),
-        Some(ProbeOutcome::NotAdmitted { detail, .. }) => Verdict::NotAdmitted(detail.clone()),
-        Some(ProbeOutcome::Failed { detail, .. }) => Verdict::Failed(detail.clone()),
-        Some(ProbeOutcome::Running(Some(detail))) => {
-            Verdict::Pending(format!("Job {name}: {detail}"))
-        }
-        Some(ProbeOutcome::Running(None)) | None => {
-            Verdict::Pending(format!("Job {name} tries the sysctls"))
-        }
+/// Why the Job `name` has not passed.
+fn unproved(object: &ValidatedObject, name: &str) -> Option<Problem> {
+    let mut probes = object.pods.probes.iter();
+    match probes.find(|seen| seen.job.name_any() == name) {
+        Some(seen) => seen.outcome.problem.clone(),
+        None => Some(running(name, None)),
     }
 }
 
@@ -121,6 +95,16 @@ fn job(object: &ValidatedObject, name: &str, end: End, template: &Template) -> J
     let own = named(object, name.to_owned(), PROBE);
     let hash = serde_json::to_string(&resources).map(|text| config_hash(&text));
     let annotations = hash.map(|hash| [(RESOURCES_HASH.to_owned(), hash)].into());
+    let labels = pod_labels(object, PROBE);
+    let pod = PodSpec {
+        restart_policy: Some("Never".to_owned()),
+        service_account_name: Some(object.child(end)),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        security_context: Some(deployment::pod_security(object.pods.sysctls(), None)),
+        containers: vec![container(&object.class, resources)],
+        ..deployment::placed(template)
+    };
     Job {
         metadata: ObjectMeta {
             annotations: annotations.ok(),
@@ -129,21 +113,7 @@ fn job(object: &ValidatedObject, name: &str, end: End, template: &Template) -> J
         spec: Some(JobSpec {
             backoff_limit: Some(0),
             active_deadline_seconds: Some(DEADLINE_SECONDS),
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(pod_labels(object, PROBE)),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(PodSpec {
-                    restart_policy: Some("Never".to_owned()),
-                    service_account_name: Some(object.child(end)),
-                    automount_service_account_token: Some(false),
-                    enable_service_links: Some(false),
-                    security_context: Some(deployment::pod_security(object.pods.sysctls(), None)),
-                    containers: vec![container(&object.class, resources)],
-                    ..deployment::placed(template)
-                }),
-            },
+            template: pods::template(TemplateMetadata::default(), labels, pod),
             ..JobSpec::default()
         }),
         status: None,

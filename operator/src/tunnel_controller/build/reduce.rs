@@ -12,7 +12,7 @@ use muxtunnel_gateway_config::{Config, NAT64_PREFIXES_MAX, PROTECTED_MAX, Peer, 
 use serde_yaml::Value;
 
 use crate::tunnel_controller::document::{
-    PEERS, PORTS, REVERSE_FORWARDS, TARGETS, host, items, parsed, set_items, targets,
+    PEERS, PORTS, REVERSE_FORWARDS, TARGETS, change_items, host, items, parsed, set_items, targets,
 };
 pub(super) use peers::{Asked, withdraw_members, withdraw_of_peers, withdraw_peers};
 
@@ -35,7 +35,6 @@ const IDENTITIES: [&str; 2] = ["publicKeys", "certificateNames"];
 
 /// The document `text` without what `present` does not permit. Returns an unchanged document as it
 /// is. A text that is not YAML stays unchanged, because no gateway can read it.
-#[must_use]
 pub fn reduced(text: &str, present: &Config) -> String {
     let present = serde_yaml::to_value(present);
     changed(text, |document| {
@@ -86,11 +85,7 @@ fn reduce(document: &mut Value, present: &Value) {
 }
 
 fn retain(document: &mut Value, path: &[&str], keeps: impl Fn(&Value) -> bool) {
-    let before = items(document, path);
-    let after: Vec<_> = before.iter().filter(|item| keeps(item)).cloned().collect();
-    if after.len() != before.len() {
-        set_items(document, path, after);
-    }
+    change_items(document, path, |item| keeps(item).then(|| item.clone()));
 }
 
 /// Adds the items that the list does not have. If the list then has more than `most` items, the list
@@ -143,7 +138,7 @@ fn peers(document: &mut Value, present: &Value) {
         return;
     }
     withdraw_peers(document, items(present, &PEERS));
-    let exits = items(document, &CONNECT).iter().map(|exit| {
+    change_items(document, &CONNECT, |exit| {
         let mut exit = exit.clone();
         let mut now = items(present, &CONNECT).iter();
         if let Some(now) = now.find(|now| now.get("name") == exit.get("name")) {
@@ -151,12 +146,8 @@ fn peers(document: &mut Value, present: &Value) {
                 set_items(&mut exit, &[field], items(now, &[field]).to_vec());
             }
         }
-        exit
+        Some(exit)
     });
-    let exits: Vec<_> = exits.collect();
-    if exits != items(document, &CONNECT) {
-        set_items(document, &CONNECT, exits);
-    }
 }
 
 /// The document `text` of a MuxExit with the peers that `accepted` still has.
@@ -182,12 +173,7 @@ pub(super) fn withdraw(document: &mut Value, is_refused: impl Fn(&str) -> bool) 
     let denied = dialled.chain(allowed).filter(|item| is_for(item));
     let denied: Vec<_> = denied.take(room).cloned().collect();
     for list in PORTS {
-        let ports = items(document, &[list]).iter();
-        let ports = ports.filter_map(|port| without(port, is_for));
-        let ports: Vec<_> = ports.collect();
-        if ports != items(document, &[list]) {
-            set_items(document, &[list], ports);
-        }
+        change_items(document, &[list], |port| without(port, is_for));
     }
     retain(document, &["allow"], |rule| !is_for(rule));
     append(document, &["deny"], denied, RULES_MAX);

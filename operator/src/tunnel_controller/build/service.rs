@@ -117,7 +117,6 @@ fn ssh(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Option
 }
 
 /// The name of the Service for users of ssh.
-#[must_use]
 pub(in crate::tunnel_controller) fn ssh_name(object: &ValidatedObject) -> String {
     format!("{}-{SSH}", object.child(End::Exit))
 }

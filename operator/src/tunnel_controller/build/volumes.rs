@@ -1,10 +1,7 @@
 //! The volumes of a gateway's pod: the configuration, keys and certificates, users, files for ssh and
 //! the TUN driver's node.
 
-use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, KeyToPath, ProjectedVolumeSource, SecretProjection, SecretVolumeSource,
-    Volume, VolumeMount, VolumeProjection,
-};
+use k8s_openapi::api::core::v1::{Volume, VolumeMount};
 use muxtunnel_contract::secrets;
 
 use super::{End, config, network};
@@ -29,32 +26,17 @@ pub(super) fn mounted(
     gateway: &ValidatedGateway,
     key: String,
 ) -> Vec<(Volume, VolumeMount)> {
-    let config = Volume {
-        name: CONFIG_VOLUME.to_owned(),
-        config_map: Some(ConfigMapVolumeSource {
-            name: object.child(end),
-            items: Some(vec![KeyToPath {
-                key,
-                path: FILE.to_owned(),
-                mode: None,
-            }]),
-            ..ConfigMapVolumeSource::default()
-        }),
-        ..Volume::default()
-    };
+    let item = pods::file(&key, FILE);
+    let config = pods::config_map_volume(CONFIG_VOLUME, object.child(end), Some(item));
     let ssh = gateway.ssh.as_ref();
+    let ssh = ssh.map(|ssh| pods::secret_volume(SSH_VOLUME, ssh.secret.clone()));
+    let network = object.network.as_ref().map(|_| network::volume());
     let volumes = [
         (Some(config), CONFIG_FOLDER),
         (keys_volume(&gateway.security, end), config::KEYS_FOLDER),
         (users_volume(object, end), config::USERS_FOLDER),
-        (
-            ssh.map(|ssh| secret_volume(SSH_VOLUME, &ssh.secret)),
-            config::SSH_FOLDER,
-        ),
-        (
-            object.network.as_ref().map(|_| network::volume()),
-            network::FOLDER,
-        ),
+        (ssh, config::SSH_FOLDER),
+        (network, network::FOLDER),
     ];
     let volumes = volumes.into_iter();
     let mounted = volumes.filter_map(|(volume, folder)| {
@@ -65,90 +47,44 @@ pub(super) fn mounted(
     mounted.collect()
 }
 
-/// The volume with keys and certificates. Each pod gets its own private key, and no other end's.
+/// The volume with keys and certificates. Each pod gets its own private key, and no other end's. A
+/// Secret is mounted as a directory, so that its changes reach running gateways.
 fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
-    let file = |key: &str, path: &str| KeyToPath {
-        key: key.to_owned(),
-        path: path.to_owned(),
-        mode: None,
-    };
-    match security {
-        ValidatedSecurity::None => None,
-        ValidatedSecurity::Certificates { secret, .. } => Some(secret_volume(KEYS_VOLUME, secret)),
+    Some(match security {
+        ValidatedSecurity::None => return None,
+        ValidatedSecurity::Certificates { secret, .. } => {
+            pods::secret_volume(KEYS_VOLUME, secret.clone())
+        }
         ValidatedSecurity::Pair { secret } => {
             let (own, other) = match end {
                 End::Exit => (secrets::EXIT_KEY, secrets::ENTRY_PUBLIC_KEY),
                 End::Entry | End::Rendezvous => (secrets::ENTRY_KEY, secrets::EXIT_PUBLIC_KEY),
             };
-            let mut volume = secret_volume(KEYS_VOLUME, secret);
+            let mut volume = pods::secret_volume(KEYS_VOLUME, secret.clone());
             if let Some(source) = &mut volume.secret {
                 source.items = Some(vec![
-                    file(own, config::PRIVATE_KEY_FILE),
-                    file(other, config::PEERS_FILE),
+                    pods::file(own, config::PRIVATE_KEY_FILE),
+                    pods::file(other, config::PEERS_FILE),
                 ]);
             }
-            Some(volume)
+            volume
         }
         ValidatedSecurity::PublicKeys { secrets: own } => {
-            let source = |secret: &String| VolumeProjection {
-                secret: Some(SecretProjection {
-                    name: secret.clone(),
-                    items: Some(vec![file(secrets::PRIVATE_KEY, secret)]),
-                    optional: None,
-                }),
-                ..VolumeProjection::default()
-            };
-            Some(Volume {
-                name: KEYS_VOLUME.to_owned(),
-                projected: Some(ProjectedVolumeSource {
-                    default_mode: None,
-                    sources: Some(own.iter().map(source).collect()),
-                }),
-                ..Volume::default()
-            })
+            let files = own.iter();
+            let files =
+                files.map(|secret| (secret.clone(), pods::file(secrets::PRIVATE_KEY, secret)));
+            pods::secrets_volume(KEYS_VOLUME, files)
         }
-    }
-}
-
-/// The Secret is mounted as a directory, so that its changes reach running gateways. As in the other
-/// volumes, the files have the default mode: every user of the container can read them, because the
-/// cluster may choose the user.
-fn secret_volume(name: &str, secret: &str) -> Volume {
-    Volume {
-        name: name.to_owned(),
-        secret: Some(SecretVolumeSource {
-            secret_name: Some(secret.to_owned()),
-            ..SecretVolumeSource::default()
-        }),
-        ..Volume::default()
-    }
+    })
 }
 
 /// The volume with the users of an entry's forwards. The users may be in several Secrets. Each
 /// Secret has its own directory.
 fn users_volume(object: &ValidatedObject, end: End) -> Option<Volume> {
     let users = object.users(end);
-    (!users.is_empty()).then(|| Volume {
-        name: USERS_VOLUME.to_owned(),
-        projected: Some(ProjectedVolumeSource {
-            default_mode: None,
-            sources: Some(users.into_iter().map(users_source).collect()),
-        }),
-        ..Volume::default()
-    })
-}
-
-fn users_source(users: &UsersFile) -> VolumeProjection {
-    VolumeProjection {
-        secret: Some(SecretProjection {
-            name: users.secret.clone(),
-            items: Some(vec![KeyToPath {
-                key: users.key.clone(),
-                path: config::users_path(users),
-                mode: None,
-            }]),
-            optional: None,
-        }),
-        ..VolumeProjection::default()
-    }
+    let file = |users: &UsersFile| {
+        let file = pods::file(&users.key, &config::users_path(users));
+        (users.secret.clone(), file)
+    };
+    (!users.is_empty()).then(|| pods::secrets_volume(USERS_VOLUME, users.into_iter().map(file)))
 }

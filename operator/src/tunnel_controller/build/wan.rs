@@ -12,7 +12,7 @@ use muxtunnel_crds::{Backend, Scope};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use super::End;
-use crate::pods;
+use crate::pods::{self, flag};
 use crate::tunnel_controller::validate::{ValidatedObject, ValidatedWan};
 
 /// Name of the container.
@@ -72,48 +72,39 @@ fn args(wan: &ValidatedWan, carrier_ports: &BTreeSet<u16>) -> Vec<String> {
         Backend::Netem => "netem",
         Backend::Nfqueue => "nfqueue",
     };
-    let scope = match wan.scope {
-        Scope::Carrier => carrier_ports
-            .iter()
-            .flat_map(|port| ["--port".to_owned(), port.to_string()])
-            .collect(),
-        // The kubelet's probes use the admin port, which is not delayed.
-        Scope::All => vec![
-            "--all".to_owned(),
-            "--except-port".to_owned(),
-            ADMIN_PORT.to_string(),
-        ],
-    };
-    let head = ["run", "--delay"].map(str::to_owned);
-    let tail = ["--backend", backend, "--report", REPORT].map(str::to_owned);
-    let optional = |flag: &str, value: Option<String>| {
-        value.map_or_else(Vec::new, |value| vec![flag.to_owned(), value])
-    };
     let milliseconds = |count: u32| format!("{count}ms");
-    let jitter = Some(wan.jitter_milliseconds).filter(|jitter| *jitter > 0);
-    head.into_iter()
-        .chain([milliseconds(wan.delay_milliseconds)])
-        .chain(optional("--jitter", jitter.map(milliseconds)))
-        .chain(optional("--loss", loss(wan.loss_ppm)))
-        .chain(optional("--rate", wan.rate.map(|rate| rate.to_string())))
-        .chain(scope)
-        .chain(tail)
-        .collect()
+    let mut args = vec!["run".to_owned()];
+    args.extend(flag("delay", milliseconds(wan.delay_milliseconds)));
+    if wan.jitter_milliseconds > 0 {
+        args.extend(flag("jitter", milliseconds(wan.jitter_milliseconds)));
+    }
+    if wan.loss_ppm > 0 {
+        args.extend(flag("loss", loss(wan.loss_ppm)));
+    }
+    args.extend(wan.rate.iter().flat_map(|rate| flag("rate", rate)));
+    match wan.scope {
+        Scope::Carrier => args.extend(carrier_ports.iter().flat_map(|port| flag("port", port))),
+        // The kubelet's probes use the admin port, which is not delayed.
+        Scope::All => {
+            args.push("--all".to_owned());
+            args.extend(flag("except-port", ADMIN_PORT));
+        }
+    }
+    args.extend(flag("backend", backend));
+    args.extend(flag("report", REPORT));
+    args
 }
 
 /// muxwan's notation of a share: percent with four decimal places.
-fn loss(ppm: u32) -> Option<String> {
-    (ppm > 0).then(|| format!("{}.{:04}%", ppm / 10_000, ppm % 10_000))
+fn loss(ppm: u32) -> String {
+    format!("{}.{:04}%", ppm / 10_000, ppm % 10_000)
 }
 
 fn startup_probe() -> Probe {
+    let command = [COMMAND, "check", "--report", REPORT].map(str::to_owned);
     Probe {
         exec: Some(ExecAction {
-            command: Some(
-                [COMMAND, "check", "--report", REPORT]
-                    .map(str::to_owned)
-                    .into(),
-            ),
+            command: Some(command.into()),
         }),
         period_seconds: Some(1),
         timeout_seconds: Some(5),

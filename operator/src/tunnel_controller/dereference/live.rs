@@ -85,7 +85,10 @@ pub(super) fn replica_sets(
 }
 
 /// The children of one kind, by end.
-fn own<K: Cached>(known: &Cache<K>, holder: &Holder) -> Result<BTreeMap<End, Arc<K>>, NotKnown> {
+pub fn own<K: Cached>(
+    known: &Cache<K>,
+    holder: &Holder,
+) -> Result<BTreeMap<End, Arc<K>>, NotKnown> {
     let mut found = BTreeMap::new();
     for end in holder.kind.ends() {
         let live = known.get(&holder.namespace, &holder.child(*end))?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
@@ -41,47 +42,43 @@ const RETRY_SECONDS: i64 = 60;
 /// A Job that tests sysctls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeenProbe {
-    /// The name, which contains the hash of the tried sysctls.
-    pub name: String,
-    /// UID of the Job.
-    pub uid: Option<String>,
-    /// The value of [`RESOURCES_HASH`].
-    pub resources_hash: Option<String>,
+    /// The Job. Its name contains the hash of the tried sysctls.
+    pub job: Arc<Job>,
     /// The result.
     pub outcome: ProbeOutcome,
 }
 
 /// The result of a Job that tests sysctls.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ProbeOutcome {
-    /// The Job has not ended. Contains the obstacle, if it is known.
-    Running(Option<String>),
-    /// The node accepts the sysctls.
-    Passed,
-    /// The node or its kernel refuses a sysctl.
-    Refused {
-        /// The refused sysctl, with the node's message.
-        problem: Problem,
-        /// Whether the Job has the annotation [`REFUSED`].
-        is_remembered: bool,
-        /// Whether the Job has to be created again.
-        is_old: bool,
-    },
-    /// The namespace's Pod Security level rejects the pod. No annotation is stored, because the pod
-    /// can be created after a change of the level.
-    NotAdmitted {
-        /// The API server's message.
-        detail: String,
-        /// Whether the Job has to be created again.
-        is_old: bool,
-    },
-    /// The Job ended for another reason.
-    Failed {
-        /// The known details.
-        detail: String,
-        /// Whether the Job has to be created again.
-        is_old: bool,
-    },
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProbeOutcome {
+    /// Why gateways do not get the sysctls. `None` if the node accepts them.
+    pub problem: Option<Problem>,
+    /// What happens to the Job.
+    pub next: Next,
+}
+
+/// What happens to a Job that tests sysctls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Next {
+    /// It stays, because it runs or has a result.
+    #[default]
+    Stays,
+    /// A node or its kernel refuses a sysctl: the Job gets the annotation [`REFUSED`].
+    Remembers,
+    /// It is created again.
+    Repeats,
+}
+
+/// Why gateways do not get the sysctls while the Job `name` runs. `detail`: the obstacle, if it is
+/// known.
+pub fn running(name: &str, detail: Option<String>) -> Problem {
+    Problem {
+        code: Code::SysctlProbing,
+        detail: match detail {
+            Some(detail) => format!("Job {name}: {detail}"),
+            None => format!("Job {name} tries the sysctls"),
+        },
+    }
 }
 
 /// The object's Jobs, and the pods of Jobs without a result.
@@ -92,9 +89,6 @@ pub(super) struct Jobs {
 }
 
 /// Reads the object's Jobs.
-///
-/// # Errors
-/// [`NotKnown`].
 pub(super) fn jobs(caches: &Caches, holder: &Holder) -> Result<Jobs, NotKnown> {
     let (namespace, owner) = (&*holder.namespace, holder.labelled());
     let mut jobs = caches.jobs.children(namespace, owner, &[PROBE])?;
@@ -138,9 +132,7 @@ impl Jobs {
                 None => sandbox::not_created(reader, &self.namespace, job).await,
             };
             SeenProbe {
-                name: job.name_any(),
-                uid: job.uid(),
-                resources_hash: job.annotations().get(RESOURCES_HASH).cloned(),
+                job: job.clone(),
                 outcome: outcome(job, own, problem, now.time),
             }
         });
@@ -164,59 +156,51 @@ fn is_of(pod: &Pod, job: &Job) -> bool {
 
 /// The result of `job`. `pod`: its pod, if it still exists. `problem`: the problem in its Events.
 fn outcome(job: &Job, pod: Option<&Pod>, problem: Option<Problem>, now: Timestamp) -> ProbeOutcome {
+    let is_old = |since: Option<&Time>, seconds: i64| match since {
+        Some(since) if now.as_second() - since.0.as_second() >= seconds => Next::Repeats,
+        _ => Next::Stays,
+    };
     if let Some(problem) = remembered(job) {
-        return ProbeOutcome::Refused {
-            problem,
-            is_remembered: true,
-            is_old: job
-                .creation_timestamp()
-                .is_some_and(|made| now.as_second() - made.0.as_second() >= REFUSED_RETRY_SECONDS),
+        let made = job.creation_timestamp();
+        return ProbeOutcome {
+            problem: Some(problem),
+            next: is_old(made.as_ref(), REFUSED_RETRY_SECONDS),
         };
     }
     if has(job, "Complete") {
-        return ProbeOutcome::Passed;
+        return ProbeOutcome::default();
     }
+    let name = job.name_any();
+    let failed = condition(job, "Failed");
+    let since = failed.and_then(|failed| failed.last_transition_time.as_ref());
+    let next = is_old(since, RETRY_SECONDS);
+    let of_job = |code: Code, detail: &str| Problem {
+        code,
+        detail: format!("Job {name}: {detail}"),
+    };
     let problem = problem.or_else(|| pod.and_then(pod_problem));
-    match problem {
-        Some(problem) if is_refusal(problem.code) => ProbeOutcome::Refused {
-            problem: Problem {
-                detail: format!("Job {}: {}", job.name_any(), problem.detail),
-                ..problem
-            },
-            is_remembered: false,
-            is_old: false,
-        },
-        Some(problem) if problem.code == Code::PodSecurityTooStrict => ProbeOutcome::NotAdmitted {
-            detail: format!("Job {}: {}", job.name_any(), problem.detail),
-            is_old: condition(job, "Failed").is_some_and(|failed| is_old(failed, now)),
-        },
-        problem => {
-            let detail = problem.map(|problem| problem.detail);
-            match condition(job, "Failed") {
-                None => ProbeOutcome::Running(detail),
-                Some(failed) => failure(job, failed, detail, now),
-            }
+    let (problem, next) = match (problem, failed) {
+        (Some(Problem { code, detail }), _) if is_refusal(code) => {
+            (of_job(code, &detail), Next::Remembers)
         }
+        // No annotation is stored, because the pod can be created after a change of the level.
+        (Some(Problem { code, detail }), _) if code == Code::PodSecurityTooStrict => {
+            (of_job(code, &detail), next)
+        }
+        (problem, None) => {
+            let detail = problem.map(|problem| problem.detail);
+            (running(&name, detail), Next::Stays)
+        }
+        (problem, Some(failed)) => {
+            let own = || failed.message.clone().unwrap_or_default();
+            let detail = problem.map_or_else(own, |problem| problem.detail);
+            (of_job(Code::SysctlProbeFailed, &detail), next)
+        }
+    };
+    ProbeOutcome {
+        problem: Some(problem),
+        next,
     }
-}
-
-fn failure(
-    job: &Job,
-    failed: &JobCondition,
-    detail: Option<String>,
-    now: Timestamp,
-) -> ProbeOutcome {
-    let own = failed.message.clone().unwrap_or_default();
-    ProbeOutcome::Failed {
-        detail: format!("Job {}: {}", job.name_any(), detail.unwrap_or(own)),
-        is_old: is_old(failed, now),
-    }
-}
-
-/// Whether the Job ended so long ago that it has to be created again.
-fn is_old(failed: &JobCondition, now: Timestamp) -> bool {
-    let since = failed.last_transition_time.as_ref().map(|time| time.0);
-    since.is_some_and(|since| now.as_second() - since.as_second() >= RETRY_SECONDS)
 }
 
 /// Whether `code` means that a node refuses a sysctl.
@@ -262,6 +246,11 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap()
     }
 
+    fn problem(code: Code, detail: &str) -> Problem {
+        let detail = detail.to_owned();
+        Problem { code, detail }
+    }
+
     fn said(job: &Job, pod: Option<&Pod>, sandbox: Option<Problem>) -> ProbeOutcome {
         outcome(job, pod, sandbox, NOW.parse().unwrap())
     }
@@ -273,12 +262,16 @@ mod tests {
     #[test]
     fn a_job_that_is_under_way_says_what_keeps_it() {
         let job = job(json!({}), json!([]));
-        assert_eq!(said(&job, None, None), ProbeOutcome::Running(None));
+        let waits = |detail: &str| ProbeOutcome {
+            problem: Some(problem(Code::SysctlProbing, detail)),
+            next: Next::Stays,
+        };
+        assert_eq!(said(&job, None, None), waits("Job j tries the sysctls"));
         let kept = pod(json!({"conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"},
         ]}));
-        let detail = Some("pod p: cannot be scheduled: no node".to_owned());
-        assert_eq!(said(&job, Some(&kept), None), ProbeOutcome::Running(detail));
+        let expected = waits("Job j: pod p: cannot be scheduled: no node");
+        assert_eq!(said(&job, Some(&kept), None), expected);
     }
 
     #[test]
@@ -288,64 +281,50 @@ mod tests {
             "phase": "Failed", "reason": "SysctlForbidden", "message": "forbidden sysctl: \"net.a\"",
         }));
         let seen = said(&job(json!({}), ended.clone()), Some(&refused), None);
-        let ProbeOutcome::Refused {
-            problem,
-            is_remembered,
-            ..
-        } = seen
-        else {
-            panic!("{seen:?}");
-        };
-        assert_eq!(problem.code, Code::SysctlForbidden);
-        assert_eq!(problem.detail, "Job j: pod p: forbidden sysctl: \"net.a\"");
-        assert!(!is_remembered);
-
-        let annotation = format!("{}: {}", problem.code.reason(), problem.detail);
-        let later = said(&job(json!({REFUSED: annotation}), ended), None, None);
-        let is_remembered = true;
-        assert_eq!(
-            later,
-            ProbeOutcome::Refused {
-                problem,
-                is_remembered,
-                is_old: false,
-            }
+        let refusal = problem(
+            Code::SysctlForbidden,
+            "Job j: pod p: forbidden sysctl: \"net.a\"",
         );
+        assert_eq!(seen.problem.as_ref(), Some(&refusal));
+        assert_eq!(seen.next, Next::Remembers);
+
+        let annotation = format!("{}: {}", refusal.code.reason(), refusal.detail);
+        let later = said(&job(json!({REFUSED: annotation}), ended), None, None);
+        assert_eq!(later.problem, Some(refusal));
+        assert_eq!(later.next, Next::Stays);
     }
 
     #[test]
     fn a_sandbox_that_fails_is_a_refusal_only_where_a_sysctl_is_its_cause() {
         let job = job(json!({}), json!([]));
-        let failed = |code| Problem {
-            code,
-            detail: "pod p: no".to_owned(),
-        };
-        let refused = said(&job, None, Some(failed(Code::SandboxFailed)));
-        assert!(
-            matches!(refused, ProbeOutcome::Refused { .. }),
-            "{refused:?}"
-        );
-        let kept_out = said(&job, None, Some(failed(Code::PodSecurityTooStrict)));
-        let detail = "Job j: pod p: no".to_owned();
-        let is_old = false;
-        assert_eq!(kept_out, ProbeOutcome::NotAdmitted { detail, is_old });
-        let other = said(&job, None, Some(failed(Code::GatewaysNotReady)));
-        assert_eq!(other, ProbeOutcome::Running(Some("pod p: no".to_owned())));
+        let said = |code| said(&job, None, Some(problem(code, "pod p: no")));
+        let refused = said(Code::SandboxFailed);
+        assert_eq!(refused.next, Next::Remembers, "{refused:?}");
+        for (code, shown) in [
+            (Code::PodSecurityTooStrict, Code::PodSecurityTooStrict),
+            (Code::GatewaysNotReady, Code::SysctlProbing),
+        ] {
+            let expected = ProbeOutcome {
+                problem: Some(problem(shown, "Job j: pod p: no")),
+                next: Next::Stays,
+            };
+            assert_eq!(said(code), expected);
+        }
     }
 
     #[test]
     fn a_job_that_ended_for_another_reason_is_made_again_after_a_minute() {
-        for (at, is_old) in [
-            ("2030-01-01T00:01:01Z", false),
-            ("2030-01-01T00:01:00Z", true),
+        for (at, next) in [
+            ("2030-01-01T00:01:01Z", Next::Stays),
+            ("2030-01-01T00:01:00Z", Next::Repeats),
         ] {
-            let detail = "Job j: too late".to_owned();
+            let problem = Some(problem(Code::SysctlProbeFailed, "Job j: too late"));
             assert_eq!(
                 said(&job(json!({}), ended("Failed", at)), None, None),
-                ProbeOutcome::Failed { detail, is_old }
+                ProbeOutcome { problem, next }
             );
         }
         let passed = job(json!({}), ended("Complete", NOW));
-        assert_eq!(said(&passed, None, None), ProbeOutcome::Passed);
+        assert_eq!(said(&passed, None, None), ProbeOutcome::default());
     }
 }

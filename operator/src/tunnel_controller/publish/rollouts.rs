@@ -12,7 +12,7 @@ use crate::tunnel_controller::validate::ValidatedObject;
 pub(super) fn learn(rollouts: &Rollouts, object: &ValidatedObject, seen: &Seen, now: i64) {
     // Until all Jobs that test sysctls have passed, Deployments stay unchanged, so no pod has the
     // new sysctls.
-    if probe::verdict(object) != probe::Verdict::Passed {
+    if probe::problem(object).is_some() {
         return;
     }
     // A node that runs a pod accepts the sysctls, even if the gateway is not ready.

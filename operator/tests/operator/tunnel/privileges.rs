@@ -112,16 +112,14 @@ fn resources(object: &Value) -> Result<Resources, String> {
     match validate(&decoded, &shop(), class()) {
         Ok(mut valid) => {
             // The gateways' Deployments are built only after their sysctls have passed.
-            let passed = |job: &Job| SeenProbe {
-                name: job.name_any(),
-                uid: None,
-                resources_hash: None,
-                outcome: ProbeOutcome::Passed,
+            let passed = |job: Job| SeenProbe {
+                job: Arc::new(job),
+                outcome: ProbeOutcome::default(),
             };
             // A Job per placement, one after another.
             for _ in End::ALL {
                 let tried = try_built(&valid)?.probe_jobs;
-                valid.pods.probes = tried.iter().map(passed).collect();
+                valid.pods.probes = tried.into_iter().map(passed).collect();
             }
             try_built(&valid)
         }

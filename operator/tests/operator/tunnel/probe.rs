@@ -1,6 +1,9 @@
 //! The Jobs that test the sysctls of a spec.
 
-use muxtunnel_operator::tunnel_controller::build::probe::{Verdict, verdict};
+use std::sync::Arc;
+
+use muxtunnel_codes::Code;
+use muxtunnel_operator::tunnel_controller::build::probe::problem;
 use muxtunnel_operator::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
 use serde_json::json;
 
@@ -19,6 +22,10 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
     let [job] = &resources.probe_jobs[..] else {
         panic!("{:?}", resources.probe_jobs);
     };
+    let seen = SeenProbe {
+        job: Arc::new(job.clone()),
+        outcome: ProbeOutcome::default(),
+    };
     let job = serde_json::to_value(job).unwrap();
     let name = job["metadata"]["name"].as_str().unwrap();
     assert!(name.starts_with("office-sysctl-probe-"), "{name}");
@@ -31,12 +38,7 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
 
     let tried = &job["spec"]["template"]["spec"];
     let mut passed = valid(&spec);
-    passed.pods.probes = vec![SeenProbe {
-        name: name.to_owned(),
-        uid: None,
-        resources_hash: None,
-        outcome: ProbeOutcome::Passed,
-    }];
+    passed.pods.probes = vec![seen];
     let gateways = build(&passed, &settings()).unwrap();
     assert!(!gateways.is_held);
     assert_eq!(gateways.probe_jobs.len(), 1, "it is what remembers");
@@ -134,18 +136,16 @@ fn ends_that_are_placed_otherwise_are_tried_one_after_the_other() {
     for number in 1..=2 {
         let jobs = build(&tunnel, &settings()).unwrap().probe_jobs;
         assert_eq!(jobs.len(), number);
-        assert!(matches!(verdict(&tunnel), Verdict::Pending(_)));
-        let name = jobs[number - 1].metadata.name.clone().unwrap();
+        assert_eq!(problem(&tunnel).unwrap().code, Code::SysctlProbing);
+        let job = jobs[number - 1].clone();
+        names.push(job.metadata.name.clone().unwrap());
         tunnel.pods.probes.push(SeenProbe {
-            name: name.clone(),
-            uid: None,
-            resources_hash: None,
-            outcome: ProbeOutcome::Passed,
+            job: Arc::new(job),
+            outcome: ProbeOutcome::default(),
         });
-        names.push(name);
     }
     assert_ne!(names[0], names[1]);
-    assert_eq!(verdict(&tunnel), Verdict::Passed);
+    assert_eq!(problem(&tunnel), None);
 }
 
 /// A namespace's quota, LimitRange minimum or ratio applies to each container.

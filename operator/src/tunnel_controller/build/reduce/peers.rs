@@ -8,7 +8,7 @@ use serde_yaml::Value;
 
 use super::retain;
 use crate::tunnel_controller::document::{
-    CIDRS, NETWORK_PEERS, PEERS, cidrs_of, items, lessened, set_items,
+    CIDRS, NETWORK_PEERS, PEERS, change_items, cidrs_of, items, lessened, set_items,
 };
 use crate::tunnel_controller::validate::NOBODY;
 
@@ -28,17 +28,12 @@ pub(in super::super) struct Asked {
 
 /// Removes the peers that are not in `present`. The others get their present rules.
 pub(in super::super) fn withdraw_peers(document: &mut Value, present: &[Value]) {
-    let own = items(document, &PEERS);
     let name = |peer: &Value| peer.get("name").cloned();
-    let kept = own.iter().filter_map(|own| {
+    change_items(document, &PEERS, |own| {
         let mut same = present.iter();
         let same = same.find(|now| *now == own || name(own).is_some() && name(now) == name(own));
         same.cloned()
     });
-    let kept: Vec<_> = kept.collect();
-    if kept != own {
-        set_items(document, &PEERS, kept);
-    }
 }
 
 /// Removes the listeners and networks that the peers no longer name.
@@ -89,8 +84,7 @@ pub(in super::super) fn withdraw_of_peers(document: &mut Value, asked: &BTreeMap
 /// Removes the members and the keys that are not in `present`, and suspends and expires the others as
 /// `present` says.
 pub(in super::super) fn withdraw_members(document: &mut Value, present: &[Member]) {
-    let own = items(document, &MEMBERS);
-    let kept = own.iter().filter_map(|own| {
+    change_items(document, &MEMBERS, |own| {
         let name = own.get("name")?.as_str()?;
         let now = present.iter().find(|now| now.name == name)?;
         let mut kept = own.clone();
@@ -112,8 +106,4 @@ pub(in super::super) fn withdraw_members(document: &mut Value, present: &[Member
         }
         Some(kept)
     });
-    let kept: Vec<_> = kept.collect();
-    if kept != own {
-        set_items(document, &MEMBERS, kept);
-    }
 }

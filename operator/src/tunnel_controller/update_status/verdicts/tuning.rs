@@ -17,12 +17,8 @@ use crate::tunnel_controller::validate::ValidatedObject;
 /// `None`: the spec requests no sysctls.
 pub(super) fn tuning_applied(object: &ValidatedObject, seen: &Seen) -> Option<Verdict> {
     let no = |code, detail| Some(Verdict::no(condition::TUNING_APPLIED, code, detail));
-    match probe::verdict(object) {
-        probe::Verdict::Passed => {}
-        probe::Verdict::Pending(detail) => return no(Code::SysctlProbing, detail),
-        probe::Verdict::NotAdmitted(detail) => return no(Code::PodSecurityTooStrict, detail),
-        probe::Verdict::Failed(detail) => return no(Code::SysctlProbeFailed, detail),
-        probe::Verdict::Refused(problem) => return no(problem.code, problem.detail),
+    if let Some(Problem { code, detail }) = probe::problem(object) {
+        return no(code, detail);
     }
     let as_built = Rollout::default();
     for end in End::ALL {
