@@ -42,7 +42,7 @@ pub use benchmark::{
     BenchmarkCarrier, BenchmarkCells, BenchmarkEnvironment, BenchmarkSecurity, BenchmarkTunnel,
     BenchmarkUdp, MuxBenchmark, MuxBenchmarkSpec, MuxBenchmarkStatus, Path, Tool,
 };
-pub use carrier::{Carrier, ExitCarrier, WebSocket};
+pub use carrier::{Carrier, ExitCarrier};
 pub use class::{
     ClassImages, ClassNamespaces, ClassObjects, Feature, ImagePullPolicy, MuxClass, MuxClassSpec,
     MuxClassStatus, NamespacesFrom, OnFailure, Permitted, Rollout,
@@ -55,8 +55,9 @@ pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
 pub use key::{KeyOrigin, KeySource, KeyStatus};
 // The resources share these types with the gateway's file.
 pub use muxtunnel_gateway_config::{
-    Accept, BitRate, CongestionControl, Limits, PeerLimits, Pool, Priority, Protocol, ProxyListen,
-    ProxyProtocol, RuleFields as Rule, Send, SshAlgorithms, Timeouts, Transport, WebSocketScheme,
+    Accept, BitRate, CongestionControl, ConnectWebSocket, Limits, Member, PeerLimits, Pool,
+    Priority, Protocol, ProxyListen, ProxyProtocol, RuleFields as Rule, Send, SshAlgorithms,
+    Timeouts, Transport, WebSocket, WebSocketScheme,
 };
 pub use network::{
     ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule, NetworkSettings,
@@ -64,7 +65,7 @@ pub use network::{
 pub use peer::{MuxPeer, MuxPeerSpec, MuxPeerStatus};
 pub use readable::readable;
 pub use references::{ExitRef, HostPort, IssuerRef, SecretRef, ServiceRef, UsersSecretRef};
-pub use rendezvous::{Member, MuxRendezvous, MuxRendezvousSpec, MuxRendezvousStatus};
+pub use rendezvous::{MuxRendezvous, MuxRendezvousSpec, MuxRendezvousStatus};
 pub use rules::{OWN_SERVICE_ENDS, is_unsafe_sysctl};
 pub use security::{CertificateSource, Certificates, ExitSecurity, Security, SecurityMode};
 pub use service::{
@@ -82,8 +83,7 @@ pub use template::{
     TemplateMetadata, TemplateSpec,
 };
 pub use tunnel::{
-    Connect, ConnectStatus, ConnectWebSocket, MuxTunnel, MuxTunnelSpec, MuxTunnelStatus,
-    RendezvousRef,
+    Connect, ConnectStatus, MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, RendezvousRef,
 };
 
 /// The types of conditions.

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Writes a type as its `Display` text, and reads it with `FromStr`.
+/// Writes a type as its `Display` text, and reads it with `FromStr`. In a schema, a field adds the bounds and the pattern
+/// of the text.
 macro_rules! by_text {
     ($type:ident) => {
         impl serde::Serialize for $type {
@@ -17,9 +18,29 @@ macro_rules! by_text {
                 text.parse().map_err(serde::de::Error::custom)
             }
         }
+
+        #[cfg(feature = "schemars")]
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({"type": "string"})
+            }
+        }
     };
 }
 pub(crate) use by_text;
+
+/// Whether a value is its default, which documents leave out.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
 
 /// Declares an enum whose variants have these names in documents, and a function `as_str` with the name.
 macro_rules! named {

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use muxtunnel_contract::ports;
-use muxtunnel_crds::{ClientsType, ServiceSettings, ServiceType};
+use muxtunnel_crds::{Clients, ClientsType, ServiceSettings, ServiceType, Ssh};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
-use super::{Clients, ValidatedGateway};
+use super::ValidatedGateway;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::object::Object;
@@ -36,8 +37,8 @@ pub struct ListenPort {
     pub port: u16,
     /// The port of the nodes.
     pub node_port: Option<u16>,
-    /// The clients that the NetworkPolicy permits.
-    pub clients: Clients,
+    /// The clients that the NetworkPolicy admits. `None`: all clients.
+    pub clients: Option<Vec<NetworkPolicyPeer>>,
 }
 
 /// A port in the spec.
@@ -49,7 +50,7 @@ struct Asked<'a> {
     port: u16,
     service_name: Option<&'a str>,
     node_port: Option<u16>,
-    from: Option<&'a muxtunnel_crds::Clients>,
+    from: Option<&'a Clients>,
 }
 
 /// The item of the spec and its name.
@@ -125,7 +126,7 @@ pub(super) fn of(
             name: asked.name.to_owned(),
             port: asked.port,
             node_port: asked.node_port,
-            clients: Clients::of(asked.from, ClientsType::Namespace),
+            clients: Clients::admitted(asked.from, ClientsType::Namespace),
         });
     }
     Ok(services.into_values().collect())
@@ -169,7 +170,7 @@ impl Used {
         let probe = object.wan_emulation().map(|_| ports::WAN_PROBE);
         let all = gateways.iter().flat_map(|(end, gateway)| {
             let own = [CARRIER_PORT, ADMIN_PORT].into_iter();
-            let ssh = gateway.ssh.as_ref().map(|ssh| ssh.port);
+            let ssh = gateway.ssh.as_ref().map(Ssh::port);
             let own = own.chain(probe).chain(ssh);
             own.map(|port| (*end, port))
         });
