@@ -169,7 +169,7 @@ impl fmt::Display for ExpirationTime {
     }
 }
 
-by_text!(ExpirationTime);
+by_text!(ExpirationTime: {"type": "string", "format": "date-time", "maxLength": 64});
 
 impl Peer {
     /// A peer that has only this key.

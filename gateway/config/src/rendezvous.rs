@@ -77,10 +77,7 @@ pub struct Member {
     /// The time from which the rendezvous refuses the member, by the clock of its gateway. Default:
     /// never.
     #[serde(default, deserialize_with = "some")]
-    #[cfg_attr(
-        feature = "schemars",
-        schemars(with = "ExpirationTime", extend("format" = "date-time", "maxLength" = 64))
-    )]
+    #[cfg_attr(feature = "schemars", schemars(with = "ExpirationTime"))]
     pub expiration_time: Option<ExpirationTime>,
 }
 

@@ -2,7 +2,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 
 use super::*;
 use crate::{
-    ExpirationTime, PEER_RULES_MAX, PEERS_MAX, PeerRules, Rule, key_text, parse_peers,
+    ExpirationTime, PEER_RULES_MAX, PEERS_MAX, PeerLimits, PeerRules, Rule, key_text, parse_peers,
     readable_peers,
 };
 
@@ -479,7 +479,7 @@ fn the_limits_of_a_peer_are_within_their_bounds_and_those_of_one_identity() {
     let of = |identity: &str| config.security.limits_of(Some(identity));
     assert_eq!((of("a").streams, of("a").carriers), (Some(5), Some(64)));
     for other in [&*entry(1), "b", "ssh:SHA256:x"] {
-        assert!(of(other).is_empty(), "{other}");
+        assert_eq!(of(other), PeerLimits::default(), "{other}");
     }
     for (limits, field) in [
         ("streams: 0", "streams: must be from 1 to 1000000"),
