@@ -2,14 +2,15 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
+use muxtunnel_gateway_config::Cidr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
 use crate::{
     Bottleneck, CarrierService, CarrierStatus, Clients, Endpoint, ExitCarrier, ExitNetwork,
-    ExitSecurity, Gateway, HostPort, KeySource, KeyStatus, NetworkStatus, RendezvousRef,
-    ReversePort, Service, Ssh, SysctlStatus, Timeouts, Tuning, WanEmulation, patterns, rules,
+    ExitSecurity, Gateway, HostPort, KeySource, KeyStatus, ListenPort, NetworkStatus,
+    RendezvousRef, Service, Ssh, SysctlStatus, Timeouts, Tuning, WanEmulation, patterns, rules,
 };
 
 /// Exit gateways for entries elsewhere, which dial the targets. Each entry needs a MuxPeer.
@@ -105,8 +106,8 @@ pub struct MuxExitSpec {
     /// (NAT64, RFC 6052). An IPv6 address with such a prefix needs the same rule as the IPv4
     /// address that it contains. The prefix 64:ff9b::/96 is built in. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8), inner(length(min = 3, max = 49), regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
-    pub nat64_prefixes: Vec<String>,
+    #[schemars(length(max = 8), inner(regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
+    pub nat64_prefixes: Vec<Cidr>,
     /// Ports at which the exit gateways listen for peers. A MuxPeer names the ports that its entry may
     /// serve. A change reaches running gateways without a restart. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -115,7 +116,7 @@ pub struct MuxExitSpec {
         validation = rules::ports_unique(),
         validation = rules::ports_reserved(),
     )]
-    pub reverse_ports: Vec<ReversePort>,
+    pub reverse_ports: Vec<ListenPort>,
     /// Settings of the Services to which `serviceName` refers. A Service without settings is a
     /// ClusterIP.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::gateway_key::{GatewayKey, KEY_BYTES, KeyRole};
+use crate::text::schema_of;
 use crate::{ConfigError, PeerLimits, Role, Rule};
 pub use file::{parse_peers, readable_peers};
 
@@ -159,7 +160,13 @@ impl ExpirationTime {
     /// Whether the time has come at `now`, in seconds since 1970.
     #[must_use]
     pub fn has_come(self, now: u64) -> bool {
-        i64::try_from(now).is_ok_and(|now| self.0.unix_timestamp() <= now)
+        i64::try_from(now).is_ok_and(|now| self.seconds() <= now)
+    }
+
+    /// The time in whole seconds since 1970.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        self.0.unix_timestamp()
     }
 
     /// The time as RFC 3339 text.
@@ -181,6 +188,8 @@ impl<'de> Deserialize<'de> for ExpirationTime {
         Self::parse(&text).map_err(de::Error::custom)
     }
 }
+
+schema_of!(ExpirationTime: {"type": "string", "format": "date-time", "maxLength": 64});
 
 impl Peer {
     /// A peer that has only this key.

@@ -14,7 +14,7 @@ use k8s_openapi::api::networking::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use muxtunnel_bench_api::HTTP_PORT;
-use muxtunnel_crds::MuxBenchmark;
+use muxtunnel_crds::{ClientsType, MuxBenchmark};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use super::service::{TCP, carrier_port_names};
@@ -40,9 +40,13 @@ pub(super) fn build(
     });
     // Ports with the same clients share a rule.
     let listened = object.listen_ports(end);
-    let listened = listened.map(|port| (&port.clients, port.port));
-    let ssh = gateway.ssh.iter().map(|ssh| (&ssh.clients, ssh.port));
-    let mut shared: Vec<(&Clients, Vec<u16>)> = Vec::new();
+    let listened = listened.map(|port| {
+        let clients = Clients::of(port.from.as_ref(), ClientsType::Namespace);
+        (clients, port.port)
+    });
+    let ssh = gateway.ssh.iter();
+    let ssh = ssh.map(|ssh| (ssh.clients.clone(), ssh.port));
+    let mut shared: Vec<(Clients, Vec<u16>)> = Vec::new();
     for (clients, port) in listened.chain(ssh) {
         match shared.iter_mut().find(|(known, _)| *known == clients) {
             Some((_, ports)) => ports.push(port),
@@ -51,7 +55,7 @@ pub(super) fn build(
     }
     let listened = shared
         .into_iter()
-        .filter_map(|(clients, ports)| rule(clients, ports, TCP));
+        .filter_map(|(clients, ports)| rule(&clients, ports, TCP));
     let admin = rule(&admin_peers(object, peers), [ADMIN_PORT], TCP);
     let agents = object.benchmark.as_ref();
     let agents = agents.filter(|benchmark| benchmark.agents_token.is_some());

@@ -16,7 +16,8 @@ pub enum Clients {
 
 impl Clients {
     /// The clients in a field `from`. `default` applies without the field.
-    pub(super) fn of(asked: Option<&crds::Clients>, default: ClientsType) -> Self {
+    #[must_use]
+    pub fn of(asked: Option<&crds::Clients>, default: ClientsType) -> Self {
         match asked.map_or(default, |asked| asked.type_) {
             ClientsType::Any => Self::Any,
             ClientsType::Namespace => Self::pods(LabelSelector::default()),
