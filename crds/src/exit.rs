@@ -9,8 +9,8 @@ use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{
     Bottleneck, CarrierService, CarrierStatus, Clients, Endpoint, ExitCarrier, ExitNetwork,
-    ExitSecurity, Gateway, HostPort, KeySource, KeyStatus, NetworkStatus, RendezvousRef,
-    ReversePort, Service, Ssh, SysctlStatus, Timeouts, Tuning, WanEmulation, patterns, rules,
+    ExitSecurity, Gateway, HostPort, KeySource, KeyStatus, ListenPort, NetworkStatus,
+    RendezvousRef, Service, Ssh, SysctlStatus, Timeouts, Tuning, WanEmulation, patterns, rules,
 };
 
 /// Exit gateways for entries elsewhere, which dial the targets. Each entry needs a MuxPeer.
@@ -84,7 +84,7 @@ pub struct MuxExitSpec {
     /// address. The carriers must use TCP or WebSocket. A change reaches running gateways without a
     /// restart. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = 64), inner(regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
     pub trusted_proxies: Vec<Cidr>,
     /// Limits of each exit gateway.
     pub limits: Option<CarrierLimits>,
@@ -106,8 +106,8 @@ pub struct MuxExitSpec {
     /// (NAT64, RFC 6052). An IPv6 address with such a prefix needs the same rule as the IPv4
     /// address that it contains. The prefix 64:ff9b::/96 is built in. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8), inner(length(min = 3, max = 49), regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
-    pub nat64_prefixes: Vec<String>,
+    #[schemars(length(max = 8), inner(regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
+    pub nat64_prefixes: Vec<Cidr>,
     /// Ports at which the exit gateways listen for peers. A MuxPeer names the ports that its entry may
     /// serve. A change reaches running gateways without a restart. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -116,7 +116,7 @@ pub struct MuxExitSpec {
         validation = rules::ports_unique(),
         validation = rules::ports_reserved(),
     )]
-    pub reverse_ports: Vec<ReversePort>,
+    pub reverse_ports: Vec<ListenPort>,
     /// Settings of the Services to which `serviceName` refers. A Service without settings is a
     /// ClusterIP.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

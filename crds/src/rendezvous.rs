@@ -50,7 +50,7 @@ pub struct MuxRendezvousSpec {
     /// begin with a header of the PROXY protocol, as with `trustedProxies` of a MuxExit. Default:
     /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = 64), inner(regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
     pub trusted_proxies: Vec<Cidr>,
     /// Limits of the gateway.
     pub limits: Option<CarrierLimits>,

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
-use muxtunnel_gateway_config::{ConnectWebSocket, GatewayKey};
+use muxtunnel_gateway_config::{Cidr, ConnectWebSocket, GatewayKey};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::{apply, skip_serializing_none};
@@ -115,8 +115,8 @@ pub struct MuxTunnelSpec {
     /// address that it contains. The prefix 64:ff9b::/96 is built in. Not permitted with `connect`.
     /// Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8), inner(length(min = 3, max = 49), regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
-    pub nat64_prefixes: Vec<String>,
+    #[schemars(length(max = 8), inner(regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
+    pub nat64_prefixes: Vec<Cidr>,
     /// Ports at which entry gateways listen, and their targets, which exit gateways dial. A change
     /// reaches running gateways without a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -127,7 +127,9 @@ pub struct MuxTunnelSpec {
     )]
     pub forwards: Vec<Forward>,
     /// Ports at which exit gateways listen, and their targets, which entry gateways dial. They need
-    /// `carrier.protocol` Native, HTTP2 or QUIC. A change reaches running gateways without a restart.
+    /// `carrier.protocol` Native, HTTP2 or QUIC. With `connect`, `name` is the name of a port in
+    /// `reversePorts` of the MuxExit, and `serviceName`, `nodePort` and `from` are not permitted. A
+    /// change reaches running gateways without a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(

@@ -44,55 +44,39 @@ mod transport;
 mod trusted_proxies;
 mod web_socket;
 
-pub use admin_hosts::ADMIN_HOSTS_MAX;
-pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
-pub use congestion_control::CongestionControl;
-pub use connect::{
-    CONNECT_MAX, CONNECT_NAME_LENGTH_MAX, Connect, ConnectWebSocket, ORDER_MAX, WebSocketScheme,
-};
-pub use forward::{FORWARDS_MAX, Forward, TARGETS_MAX};
-pub use gateway::{Arrivals, Entry, Exit, Gateway, Reloadable, Rendezvous, SessionConfig};
-pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, key_text};
-pub use hash::config_hash;
-pub use limits::{LIMIT_MAX, Limits, PEER_CARRIERS_MAX, PeerLimits, Priority, RATE_MAX, RATE_MIN};
-pub use listener::Listener;
-pub use locate::Position;
-pub use network::{
-    DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
-    NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, NETWORK_PEERS_MAX, NETWORK_QUEUES_MAX,
-    Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_of_peer,
-    check_network_pool,
-};
-pub use peers::{
-    ExpirationTime, PEER_KEYS_MAX, PEER_NAMES_MAX, PEER_RULES_MAX, PEERS_MAX, Peer, PeerList,
-    PeerProblem, PeerRules, check_certificate_peers, check_peers, parse_peers, readable_peers,
-};
-pub use policy::{
-    Cidr, CidrError, HostPattern, NAT64_PREFIXES_MAX, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports,
-    RULES_MAX, Rule, RuleError, RuleFields, ends_in_number,
-};
-pub use pool::{POOL_MAX, Pool};
-pub use problem::ConfigError;
-pub use protocol::{Capabilities, Protocol};
-pub use proxies::{Auth, PROXIES_MAX, ProxyListen, ProxyListener};
-pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
-pub use proxy_protocol::{Accept, ProxyProtocol, Send};
-pub use public_keys::{OWN_KEYS_MAX, PublicKeys};
-pub use rate::{BitRate, BitRateError};
-pub use rendezvous::{ConnectRendezvous, MeetingPlace, Member, RENDEZVOUS_MAX};
-pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};
-pub use security::{Certificates, Security};
-pub use server_tls::ServerTls;
-pub use size::ByteSize;
-pub use ssh::{HOST_KEYS_MAX, SSH_IDENTITY, Ssh, SshAlgorithms, SshListener};
-pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
-pub use timeouts::{
-    HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT, KEEPALIVE_SECONDS_MAX,
-    TIMEOUT_SECONDS_MAX, Timeouts,
-};
-pub use transport::Transport;
-pub use trusted_proxies::TRUSTED_PROXIES_MAX;
-pub use web_socket::{ORIGINS_MAX, WebSocket};
+pub use admin_hosts::*;
+pub use carrier::*;
+pub use congestion_control::*;
+pub use connect::*;
+pub use forward::*;
+pub use gateway::*;
+pub use gateway_key::*;
+pub use hash::*;
+pub use limits::*;
+pub use listener::*;
+pub use locate::*;
+pub use network::*;
+pub use peers::*;
+pub use policy::*;
+pub use pool::*;
+pub use problem::*;
+pub use protocol::*;
+pub use proxies::*;
+pub use proxy::*;
+pub use proxy_protocol::*;
+pub use public_keys::*;
+pub use rate::*;
+pub use rendezvous::*;
+pub use reverse::*;
+pub use security::*;
+pub use server_tls::*;
+pub use size::*;
+pub use ssh::*;
+pub use target::*;
+pub use timeouts::*;
+pub use transport::*;
+pub use trusted_proxies::*;
+pub use web_socket::*;
 
 use serde::{Deserialize, Serialize};
 use serde_with_macros::{apply, skip_serializing_none};

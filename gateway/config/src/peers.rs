@@ -146,7 +146,13 @@ impl ExpirationTime {
     /// Whether the time has come at `now`, in seconds since 1970.
     #[must_use]
     pub fn has_come(self, now: u64) -> bool {
-        i64::try_from(now).is_ok_and(|now| self.0.unix_timestamp() <= now)
+        i64::try_from(now).is_ok_and(|now| self.seconds() <= now)
+    }
+
+    /// The time in whole seconds since 1970.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        self.0.unix_timestamp()
     }
 }
 

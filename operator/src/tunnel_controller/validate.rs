@@ -33,25 +33,25 @@ pub use findings::{DeniedTarget, Finding, Findings};
 pub(super) use gateways::resources_of;
 pub use gateways::{CarrierPort, ValidatedGateway};
 pub(super) use network::NOBODY;
-pub use network::{NetworkSide, ValidatedNetwork};
+pub use network::ValidatedNetwork;
 pub use peers::JudgedPeer;
 pub use pods::ValidatedPods;
 pub use replicas::Replicas;
 pub(super) use rollouts::asked;
 pub use security::ValidatedSecurity;
 pub(super) use services::SSH;
-pub use services::{ListenPort, ValidatedService};
+pub use services::ValidatedService;
 pub use state::ValidatedState;
 pub(super) use state::state;
-pub(super) use streams::all_addresses;
-pub use streams::{Streams, UsersFile, ValidatedProxy};
+pub use streams::{Streams, UsersFile};
+pub(super) use streams::{USERS_FOLDER, all_addresses};
 pub use upgrade::{KeptPods, ValidatedUpgrade};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use muxtunnel_codes::Code;
-use muxtunnel_crds::Carrier;
+use muxtunnel_crds::{Carrier, ListenPort};
 use muxtunnel_gateway_config::{Connect, MeetingPlace, Member};
 
 use super::dereference::Dereferenced;
@@ -137,11 +137,9 @@ impl ValidatedObject {
         own.flat_map(|service| &service.ports)
     }
 
-    /// The files with users that the gateways of `end` mount, each once.
-    #[must_use]
-    pub fn users(&self, end: End) -> BTreeSet<&UsersFile> {
-        let proxies = self.streams.proxies.iter().filter(|_| end == End::Entry);
-        proxies.filter_map(|proxy| proxy.users.as_ref()).collect()
+    /// The files with users that the gateways of `end` mount.
+    pub fn users(&self, end: End) -> impl Iterator<Item = &UsersFile> {
+        self.streams.users.iter().filter(move |_| end == End::Entry)
     }
 
     /// The Secrets that the pods of `end` need to start. The operator may not check whether the
@@ -151,10 +149,9 @@ impl ValidatedObject {
         let gateway = self.gateway(end);
         let keys = gateway.map(|own| own.security.secrets());
         let ssh = gateway.and_then(|own| own.ssh.as_ref());
-        let users = self.users(end).into_iter();
         keys.into_iter()
             .flatten()
-            .chain(users.map(|file| file.secret.as_str()))
+            .chain(self.users(end).map(|file| file.secret.as_str()))
             .chain(ssh.map(|ssh| ssh.secret_ref.name.as_str()))
             .collect()
     }
@@ -184,7 +181,7 @@ fn valid(
     named: &Dereferenced,
     class: Class,
 ) -> Result<ValidatedObject, String> {
-    let (streams, findings) = streams::resolved(object, &holder.namespace, named)?;
+    let (streams, findings) = streams::resolved(object, &holder.namespace, named);
     let carrier = object.carrier();
     let certificates = ValidatedCertificates::of(object, &holder, class.trust_domain());
     let exit = object.exit().map(|exit| &exit.spec);

@@ -7,19 +7,16 @@ use muxtunnel_contract::secrets;
 use muxtunnel_crds::{Ssh, SshLogin};
 use muxtunnel_gateway_config::{
     ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, Drain, ListenRule, Peer, Policy,
-    Ports, ProxyListener, PublicKeys, Rule, Security, SshListener,
+    Ports, PublicKeys, Rule, Security, SshListener,
 };
 
 use super::sizing::sizing;
 use super::{BuildError, End, network};
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{
-    JudgedPeer, Streams, UsersFile, ValidatedGateway, ValidatedObject, ValidatedProxy,
-    ValidatedSecurity, all_addresses,
+    JudgedPeer, Streams, ValidatedGateway, ValidatedObject, ValidatedSecurity, all_addresses,
 };
 
-/// Mount point of the files with users.
-pub(super) const USERS_FOLDER: &str = "/etc/muxgate-users";
 /// Mount point of certificates and keys.
 pub(super) const KEYS_FOLDER: &str = "/etc/muxgate-keys";
 /// In [`KEYS_FOLDER`]: the private key of an end whose other end belongs to the same object.
@@ -71,7 +68,7 @@ pub(super) fn config(
         admin_hosts: Vec::new(),
         forwards: streams.forwards,
         reverse_forwards: streams.reverse_forwards,
-        proxies: streams.proxies.iter().map(proxy).collect(),
+        proxies: streams.proxies,
         allow: policy.allow,
         deny: policy.deny,
         protected_cidrs: policy.protected,
@@ -161,19 +158,6 @@ fn ssh(asked: &Ssh) -> SshListener {
     }
 }
 
-fn proxy(proxy: &ValidatedProxy) -> ProxyListener {
-    let users = proxy.users.as_ref();
-    ProxyListener {
-        users_file: users.map(|users| format!("{USERS_FOLDER}/{}", users_path(users))),
-        ..proxy.listener.clone()
-    }
-}
-
-/// The path of a file with users in [`USERS_FOLDER`].
-pub(super) fn users_path(users: &UsersFile) -> String {
-    format!("{}/{}", users.secret, users.key)
-}
-
 /// The ports that entries may request the exit to listen on. Users of ssh may not use them. The first
 /// peer that requests a port gets it. A MuxPeer may use the ports that it names. The rules of a
 /// MuxTunnel's own exit name its entry. In mode None, the rules name no peer.
@@ -217,7 +201,7 @@ fn policy(object: &ValidatedObject, end: End) -> Policy {
         End::Exit => {
             let mut policy = own.clone();
             let proxies = object.streams.proxies.iter();
-            let fallbacks = proxies.flat_map(|proxy| &proxy.listener.fallback_targets);
+            let fallbacks = proxies.flat_map(|proxy| &proxy.fallback_targets);
             let forwards = object.streams.forwards.iter();
             let targets = forwards.flat_map(|forward| &forward.targets);
             for target in targets.chain(fallbacks) {

@@ -41,13 +41,14 @@ pub(super) fn build(
     });
     // Ports with the same clients share a rule.
     let listened = object.listen_ports(end);
-    let listened = listened.map(|port| (port.clients.clone(), port.port));
-    let ssh = gateway.ssh.iter().map(|ssh| {
-        let users = Clients::admitted(ssh.from.as_ref(), ClientsType::Namespace);
-        (users, ssh.port())
-    });
+    let listened = listened.map(|port| (port.from.as_ref(), port.port));
+    let ssh = gateway
+        .ssh
+        .iter()
+        .map(|ssh| (ssh.from.as_ref(), ssh.port()));
     let mut shared: Vec<(Admitted, Vec<u16>)> = Vec::new();
-    for (clients, port) in listened.chain(ssh) {
+    for (from, port) in listened.chain(ssh) {
+        let clients = Clients::admitted(from, ClientsType::Namespace);
         match shared.iter_mut().find(|(known, _)| *known == clients) {
             Some((_, ports)) => ports.push(port),
             None => shared.push((clients, vec![port])),

@@ -137,7 +137,8 @@ fn service(
     if !asked.annotations.is_empty() {
         metadata.annotations = Some(asked.annotations.clone());
     }
-    let ranges = Some(asked.load_balancer_source_ranges.clone());
+    let ranges = asked.load_balancer_source_ranges.iter();
+    let ranges: Vec<_> = ranges.map(|range| format!("{range:#}")).collect();
     let families = asked.ip_families.iter();
     let families: Vec<_> = families.map(|family| family.as_str().to_owned()).collect();
     let family_policy = asked.ip_family_policy.unwrap_or_default();
@@ -147,7 +148,8 @@ fn service(
             type_: Some(asked.type_().as_str().to_owned()),
             external_traffic_policy: policy.map(|policy| policy.as_str().to_owned()),
             load_balancer_class: asked.load_balancer_class.clone().filter(|_| is_balanced),
-            load_balancer_source_ranges: ranges.filter(|ranges| is_balanced && !ranges.is_empty()),
+            load_balancer_source_ranges: Some(ranges)
+                .filter(|ranges| is_balanced && !ranges.is_empty()),
             selector: Some(selector(object, end)),
             ports: Some(ports),
             ip_families: (!families.is_empty()).then_some(families),

@@ -63,7 +63,7 @@ fn workers(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Op
     // A gateway with a network has one worker for each queue, so that the packets of a flow stay in
     // order.
     if let Some(network) = &object.network {
-        return Some(network.queues);
+        return Some(network.config.queues);
     }
     let limited = limit(gateway, "cpu", quantity::cores);
     let gateways = [End::Entry, End::Exit].into_iter();

@@ -11,7 +11,7 @@ use super::{End, config, network};
 use crate::pods;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::validate::{
-    UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
+    USERS_FOLDER, UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
 };
 
 /// Mount point of the configuration.
@@ -46,7 +46,7 @@ pub(super) fn mounted(
     let volumes = [
         (Some(config), CONFIG_FOLDER),
         (keys_volume(&gateway.security, end), config::KEYS_FOLDER),
-        (users_volume(object, end), config::USERS_FOLDER),
+        (users_volume(object, end), USERS_FOLDER),
         (
             ssh.map(|ssh| secret_volume(SSH_VOLUME, &ssh.secret_ref.name)),
             config::SSH_FOLDER,
@@ -127,12 +127,12 @@ fn secret_volume(name: &str, secret: &str) -> Volume {
 /// The volume with the users of an entry's forwards. The users may be in several Secrets. Each
 /// Secret has its own directory.
 fn users_volume(object: &ValidatedObject, end: End) -> Option<Volume> {
-    let users = object.users(end);
+    let users: Vec<_> = object.users(end).map(users_source).collect();
     (!users.is_empty()).then(|| Volume {
         name: USERS_VOLUME.to_owned(),
         projected: Some(ProjectedVolumeSource {
             default_mode: None,
-            sources: Some(users.into_iter().map(users_source).collect()),
+            sources: Some(users),
         }),
         ..Volume::default()
     })
@@ -144,7 +144,7 @@ fn users_source(users: &UsersFile) -> VolumeProjection {
             name: users.secret.clone(),
             items: Some(vec![KeyToPath {
                 key: users.key.clone(),
-                path: config::users_path(users),
+                path: users.path(),
                 mode: None,
             }]),
             optional: None,

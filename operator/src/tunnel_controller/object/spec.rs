@@ -5,6 +5,7 @@ use muxtunnel_crds::{
     MuxRendezvous, MuxTunnel, Proxy, ReverseForward, Rule, SecurityMode, Service, Template,
     Timeouts, Tuning, WanEmulation,
 };
+use muxtunnel_gateway_config::Cidr;
 
 use super::{Object, of_each};
 use crate::tunnel_controller::end::End;
@@ -139,7 +140,7 @@ impl Object {
 
     /// Prefixes of IPv6 addresses that contain IPv4 addresses.
     #[must_use]
-    pub fn nat64_prefixes(&self) -> &[String] {
+    pub fn nat64_prefixes(&self) -> &[Cidr] {
         of_carriers!(self, one => &one.spec.nat64_prefixes, &[])
     }
 

@@ -184,7 +184,7 @@ fn items(object: &ValidatedObject) -> impl Iterator<Item = String> {
     let reverse = streams.reverse_forwards.iter();
     let reverse = reverse.map(|one| ("reverse forward", &one.name));
     let proxies = streams.proxies.iter();
-    let proxies = proxies.map(|one| ("proxy", &one.listener.name));
+    let proxies = proxies.map(|one| ("proxy", &one.name));
     let all = forwards.chain(reverse).chain(proxies);
     all.map(|(item, name)| format!("{item} {name}"))
 }

@@ -64,7 +64,7 @@ pub(in super::super) fn withdraw_of_peers(document: &mut Value, asked: &BTreeMap
                 return None;
             }
             if rest != networks {
-                let texts = rest.iter().map(|cidr| Value::from(cidr.to_string()));
+                let texts = rest.iter().map(|cidr| Value::from(format!("{cidr:#}")));
                 set_items(&mut kept, &[CIDRS], texts.collect());
             }
         }
