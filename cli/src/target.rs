@@ -1,67 +1,24 @@
 //! Targets on the command line: rules of a peer, and `PORT:HOST:PORT` of `connect`.
 
-use std::net::IpAddr;
-
 use muxtunnel_crds::Rule;
-
-/// Maximum length of the name of a host.
-const HOST_LENGTH_MAX: usize = 253;
+use muxtunnel_gateway_config::{HostPattern, Ports, RuleError};
 
 /// Parses `HOST|*.DOMAIN|CIDR[:PORT[-PORT]]`.
 ///
 /// # Errors
 /// The expected form.
 pub fn rule(text: &str) -> Result<Rule, String> {
-    let wrong = |problem: &str| {
-        format!(
-            "{problem}; expected HOST, *.DOMAIN, * or CIDR, optionally with :PORT or :PORT-PORT, such as \
-             db.internal:5432 or [fd00::]/8:443"
-        )
+    let problem = match text.parse() {
+        Ok(rule @ Rule { peer: None, .. }) if !matches!(rule.host, HostPattern::Unix(_)) => {
+            return Ok(rule);
+        }
+        Ok(_) => format!("{text:?} is not a host"),
+        Err(RuleError { problem, .. }) => problem.to_owned(),
     };
-    let (host, ports) = split(text).ok_or_else(|| wrong("the closing bracket is missing"))?;
-    let (port, end_port) = match ports {
-        Some(ports) => range(ports).map_err(|problem| wrong(&problem))?,
-        None => (None, None),
-    };
-    let (host, cidr) = match network(&host).map_err(|problem| wrong(&problem))? {
-        Some(cidr) => (None, Some(cidr)),
-        None if is_name(&host) => (Some(host), None),
-        None => return Err(wrong(&format!("{host:?} is not a host"))),
-    };
-    Ok(Rule {
-        host,
-        cidr,
-        port,
-        end_port,
-    })
-}
-
-/// The host without brackets, and the text after the colon of the port.
-fn split(text: &str) -> Option<(String, Option<&str>)> {
-    if let Some(rest) = text.strip_prefix('[') {
-        let (address, rest) = rest.split_once(']')?;
-        let (length, port) = match rest.split_once(':') {
-            Some((length, port)) => (length, Some(port)),
-            None => (rest, None),
-        };
-        return Some((format!("{address}{length}"), port));
-    }
-    Some(match text.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') => (host.to_owned(), Some(port)),
-        _ => (text.to_owned(), None),
-    })
-}
-
-/// `PORT` or `PORT-PORT`.
-fn range(text: &str) -> Result<(Option<u16>, Option<u16>), String> {
-    let Some((first, last)) = text.split_once('-') else {
-        return Ok((Some(port(text)?), None));
-    };
-    let (first, last) = (port(first)?, port(last)?);
-    match first <= last {
-        true => Ok((Some(first), Some(last))),
-        false => Err(format!("the range of ports {text} is not in order")),
-    }
+    Err(format!(
+        "{problem}; expected HOST, *.DOMAIN, * or CIDR, optionally with :PORT or :PORT-PORT, such as \
+         db.internal:5432 or [fd00::]/8:443"
+    ))
 }
 
 /// Parses a port.
@@ -73,34 +30,6 @@ pub fn port(text: &str) -> Result<u16, String> {
         Ok(port) if port > 0 => Ok(port),
         _ => Err(format!("the port {text:?} is not from 1 to 65535")),
     }
-}
-
-/// The network, if the host is a network or an address.
-fn network(host: &str) -> Result<Option<String>, String> {
-    let (address, length) = match host.split_once('/') {
-        Some((address, length)) => (address, Some(length)),
-        None => (host, None),
-    };
-    let wrong = || format!("{host:?} is not a network");
-    let bits = match (address.parse(), length) {
-        (Ok(IpAddr::V4(_)), _) => 32,
-        (Ok(IpAddr::V6(_)), _) => 128,
-        (Err(_), Some(_)) => return Err(wrong()),
-        (Err(_), None) => return Ok(None),
-    };
-    let length = length.map_or(Ok(bits), str::parse).map_err(|_| wrong())?;
-    match length <= bits {
-        true => Ok(Some(format!("{address}/{length}"))),
-        false => Err(wrong()),
-    }
-}
-
-/// Whether the API server accepts the text as `host` of a rule.
-fn is_name(host: &str) -> bool {
-    let rest = host.strip_prefix("*.").unwrap_or(host);
-    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    host.len() <= HOST_LENGTH_MAX
-        && (host == "*" || (!rest.is_empty() && rest.bytes().all(letters)))
 }
 
 /// A listening port of this host and its target (`-L`).
@@ -196,14 +125,16 @@ pub fn address(text: &str) -> Result<Address, String> {
     let wrong = |problem: &str| {
         format!("{problem}; expected HOST or HOST:PORT, such as far.example.com:443")
     };
-    let (host, port_text) = split(text).ok_or_else(|| wrong("the closing bracket is missing"))?;
-    let port = port_text.map(port).transpose();
-    let port = port.map_err(|problem| wrong(&problem))?;
-    match network(&host) {
-        Ok(Some(_)) if !host.contains('/') => Ok(Address { host, port }),
-        Ok(None) if is_name(&host) && !host.contains('*') => Ok(Address { host, port }),
-        _ => Err(wrong(&format!("{host:?} is not a host"))),
-    }
+    let rule: Rule = text
+        .parse()
+        .map_err(|error: RuleError| wrong(error.problem))?;
+    let host = match rule.host {
+        HostPattern::Name(name) => name,
+        HostPattern::Network(cidr) if cidr.is_single() => cidr.to_string(),
+        _ => return Err(wrong(&format!("{text:?} is not a host"))),
+    };
+    let port = Some(rule.ports.first).filter(|_| rule.ports != Ports::ALL);
+    Ok(Address { host, port })
 }
 
 #[cfg(test)]
@@ -211,11 +142,16 @@ mod tests {
     use super::*;
 
     fn of(host: Option<&str>, cidr: Option<&str>, port: Option<u16>, end: Option<u16>) -> Rule {
+        let network = |cidr: &str| HostPattern::Network(cidr.parse().unwrap());
+        let name = |host: &str| match host.strip_prefix("*.") {
+            _ if host == "*" => HostPattern::Any,
+            Some(domain) => HostPattern::Below(domain.to_owned()),
+            None => HostPattern::Name(host.to_owned()),
+        };
         Rule {
-            host: host.map(str::to_owned),
-            cidr: cidr.map(str::to_owned),
-            port,
-            end_port: end,
+            host: host.map(name).or(cidr.map(network)).unwrap(),
+            ports: Ports::of(port, end).unwrap(),
+            peer: None,
         }
     }
 

@@ -5,11 +5,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{Template, Tuning, patterns, rules};
 
 /// Settings of an administrator for the objects that name the class: images, pods and permitted
 /// features. Without `className`, an object has the class with `default`.
+#[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
     group = "muxtunnel.dev",
@@ -24,7 +26,8 @@ use crate::{Template, Tuning, patterns, rules};
     validation = rules::class_name()
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::controller_name_immutable())]
+// Two operators would otherwise write the same gateways.
+#[x_kube(validation = rules::immutable("controllerName", "MuxClass"))]
 pub struct MuxClassSpec {
     /// The operator that serves the class: the value of its flag `--controller-name`, which is
     /// muxtunnel.dev/operator unless the chart changes it. Immutable.
@@ -35,13 +38,10 @@ pub struct MuxClassSpec {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub default: bool,
     /// The namespaces whose objects may have the class. Default: from All.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<ClassNamespaces>,
     /// The images of the pods. Default: the images of the operator's own version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<ClassImages>,
     /// When the kubelet pulls the images. Default: IfNotPresent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
     /// Secrets of the object's namespace with which the kubelet pulls images, in addition to those of
     /// the templates.
@@ -51,22 +51,17 @@ pub struct MuxClassSpec {
     /// Settings of the gateways' pods. The template of an object is merged over this template: the
     /// object adds and replaces keys of maps, and replaces lists and other fields. The keys of
     /// `metadata` need no permission.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
     /// Kernel settings of the gateways' pods of objects without `tuning`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
     /// What objects of the class may request beyond the common fields. Default: nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permitted: Option<Permitted>,
     /// The trust domain TD of SPIFFE IDs in certificates of `issuerRef`:
     /// spiffe://TD/ns/NAMESPACE/KIND/NAME/END, where KIND is the short name of the kind. Default:
     /// cluster.local.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255), regex(pattern = patterns::TRUST_DOMAIN))]
     pub trust_domain: Option<String>,
     /// How the operator rolls out a change of the class or of the operator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
 }
 
@@ -94,20 +89,18 @@ pub enum NamespacesFrom {
 }
 
 /// Images of pods. The chart's value `admissionPolicy.repositories` lists the permitted repositories.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClassImages {
     /// The image of gateways. Default: the image of the operator's own version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = patterns::IMAGE))]
     pub gateway: Option<String>,
     /// The image of the emulation of a wide-area network. Default: the image of the operator's own
     /// version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = patterns::IMAGE))]
     pub wan: Option<String>,
     /// The image of benchmarks. Default: the image of the operator's own version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = patterns::IMAGE))]
     pub bench: Option<String>,
 }
@@ -138,19 +131,18 @@ impl ImagePullPolicy {
 }
 
 /// What objects of a class may request. An object cannot override this.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Permitted {
     /// WANEmulation: `wanEmulation`, whose container has NET_ADMIN. Network: `network`, whose init
     /// container has NET_ADMIN and MKNOD. UnsafeSysctls: `tuning.allowUnsafe`. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub features: Vec<Feature>,
     /// Keys of labels and annotations that the templates of objects may set: NAME, PREFIX/NAME, or
     /// PREFIX/* for every name with this prefix. A label can make the pods endpoints of another
     /// Service. By labels and annotations, other controllers add images, volumes and networks to
     /// pods. Default: no keys.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 64),
         inner(length(min = 1, max = 317), regex(pattern = patterns::METADATA_KEY)),
@@ -175,15 +167,14 @@ pub enum Feature {
 }
 
 /// How the operator rolls out a change of the class or of the operator.
+#[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
     /// Objects of the class that roll at the same time. Default: 3.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub max_concurrent: Option<u32>,
     /// What happens when the gateways of an object do not become ready. Default: Pause.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
 }
 
@@ -199,18 +190,17 @@ pub enum OnFailure {
 }
 
 /// The observed state of a class.
+#[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MuxClassStatus {
     /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The condition RolledOut.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Number of objects of the class.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ClassObjects>,
 }
 

@@ -1,39 +1,51 @@
-//! Forwards and proxies: the listening port, its clients and the targets.
+//! Listening ports: their clients and their targets.
 
 use kube::KubeSchema;
 use muxtunnel_gateway_config::{Accept, Limits, Priority, ProxyListen, ProxyProtocol};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
 use crate::{Clients, Target, UsersSecretRef, patterns, rules};
 
-/// A port at which entry gateways listen, and the targets that exit gateways dial.
+/// A port at which gateways listen for clients, and its Service.
 #[skip_serializing_none]
-#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub struct Forward {
-    /// Unique name of the forward. The port of the Service has the same name.
+pub struct ListenPort {
+    /// Unique name. The port of the Service has the same name.
     #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]
     pub name: String,
-    /// Port at which the entry gateways and their Service accept clients. 64000 and 64001 are
-    /// reserved, and with `wanEmulation` also 64003.
+    /// Port at which the gateways and their Service accept clients. 64000 and 64001 are reserved, and
+    /// with `wanEmulation` also 64003.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
-    /// Name of the Service that has the port. Several ports can have one Service. Default:
-    /// NAME-entry.
+    /// Name of the Service that has the port. Several ports can have one Service. Default: NAME-entry
+    /// for forwards and proxies, NAME-reverse for reverse forwards, and NAME-exit-reverse for the
+    /// reverse ports of a MuxExit.
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::NAME))]
     pub service_name: Option<String>,
     /// Services of types NodePort and LoadBalancer: the port of the nodes. Default: the cluster
     /// selects a port.
     #[schemars(range(min = 1, max = 65535))]
     pub node_port: Option<u16>,
+    /// The clients that may reach the port. Required if the Service is of type NodePort or
+    /// LoadBalancer. Default: type Namespace.
+    pub from: Option<Clients>,
+}
+
+/// A port at which entry gateways listen, and the targets that exit gateways dial.
+#[skip_serializing_none]
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Forward {
+    /// The port of the entry gateways.
+    #[serde(flatten)]
+    pub listen: ListenPort,
     /// The targets in the order of preference. If a dial fails, the exit dials the next target.
     /// `serviceRef` is not permitted with `connect`.
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub targets: Vec<Target>,
-    /// The clients that may reach the port. Required if the Service is of type NodePort or
-    /// LoadBalancer. Default: type Namespace.
-    pub from: Option<Clients>,
     /// PROXY headers, which contain the client's address. Default: neither accepted nor sent.
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Priority over streams of other ports on the same carriers. Default: Auto.
@@ -47,28 +59,12 @@ pub struct Forward {
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ReverseForward {
-    /// Unique name of the forward. The port of the Service has the same name. With `connect`, the
-    /// name of a port in `reversePorts` of the MuxExit.
-    #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]
-    pub name: String,
-    /// Port at which the exit gateways and their Service accept clients. 64000 and 64001 are
-    /// reserved, and with `wanEmulation` also 64003.
-    #[schemars(range(min = 1, max = 65535))]
-    pub port: u16,
-    /// Name of the Service that has the port. Several ports can have one Service. Not permitted with
-    /// `connect`. Default: NAME-reverse.
-    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::NAME))]
-    pub service_name: Option<String>,
-    /// Services of types NodePort and LoadBalancer: the port of the nodes. Not permitted with
-    /// `connect`. Default: the cluster selects a port.
-    #[schemars(range(min = 1, max = 65535))]
-    pub node_port: Option<u16>,
+    /// The port of the exit gateways.
+    #[serde(flatten)]
+    pub listen: ListenPort,
     /// The targets in the order of preference. If a dial fails, the entry dials the next target.
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub targets: Vec<Target>,
-    /// The clients that may reach the port. Required if the Service is of type NodePort or
-    /// LoadBalancer. Not permitted with `connect`. Default: type Namespace.
-    pub from: Option<Clients>,
     /// Priority over streams of other ports on the same carriers. Default: Auto.
     pub priority: Option<Priority>,
     /// Limits of this forward. Default: no limit.
@@ -81,26 +77,11 @@ pub struct ReverseForward {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::fallback_of_auto())]
 pub struct Proxy {
-    /// Unique name of the proxy. The port of the Service has the same name.
-    #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]
-    pub name: String,
+    /// The port of the entry gateways.
+    #[serde(flatten)]
+    pub listen: ListenPort,
     /// The protocol of clients.
     pub protocol: ProxyListen,
-    /// Port at which the entry gateways and their Service accept clients. 64000 and 64001 are
-    /// reserved, and with `wanEmulation` also 64003.
-    #[schemars(range(min = 1, max = 65535))]
-    pub port: u16,
-    /// Name of the Service that has the port. Several ports can have one Service. Default:
-    /// NAME-entry.
-    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::NAME))]
-    pub service_name: Option<String>,
-    /// Services of types NodePort and LoadBalancer: the port of the nodes. Default: the cluster
-    /// selects a port.
-    #[schemars(range(min = 1, max = 65535))]
-    pub node_port: Option<u16>,
-    /// The clients that may reach the port. Required if the Service is of type NodePort or
-    /// LoadBalancer. Default: type Namespace.
-    pub from: Option<Clients>,
     /// The users that may connect: a file of at most 64 KiB with a line `name:hash` for each user, as
     /// `htpasswd -nB -C 10 NAME` prints the line. Hashes are bcrypt of version 2y, 2b or 2a, with cost
     /// 4 to 14. The gateways also accept passwords in plain text, but write a warning to their log. A
@@ -119,30 +100,4 @@ pub struct Proxy {
     pub priority: Option<Priority>,
     /// Limits of this proxy. Default: no limit.
     pub limits: Option<Limits>,
-}
-
-/// A port at which exit gateways listen for a peer. A MuxPeer names the ports that its entry may
-/// serve.
-#[skip_serializing_none]
-#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct ReversePort {
-    /// Unique name of the port. The port of the Service has the same name.
-    #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]
-    pub name: String,
-    /// Port at which the exit gateways and their Service accept clients. 64000 and 64001 are
-    /// reserved, and with `wanEmulation` also 64003.
-    #[schemars(range(min = 1, max = 65535))]
-    pub port: u16,
-    /// Name of the Service that has the port. Several ports can have one Service. Default:
-    /// NAME-exit-reverse.
-    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::NAME))]
-    pub service_name: Option<String>,
-    /// Services of types NodePort and LoadBalancer: the port of the nodes. Default: the cluster
-    /// selects a port.
-    #[schemars(range(min = 1, max = 65535))]
-    pub node_port: Option<u16>,
-    /// The clients that may reach the port. Required if the Service is of type NodePort or
-    /// LoadBalancer. Default: type Namespace.
-    pub from: Option<Clients>,
 }

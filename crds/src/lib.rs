@@ -38,53 +38,34 @@ mod targets;
 mod template;
 mod tunnel;
 
-pub use benchmark::{
-    BenchmarkCarrier, BenchmarkCells, BenchmarkEnvironment, BenchmarkSecurity, BenchmarkTunnel,
-    BenchmarkUdp, MuxBenchmark, MuxBenchmarkSpec, MuxBenchmarkStatus, Path, Tool,
-};
-pub use carrier::{Carrier, ExitCarrier, WebSocket};
-pub use class::{
-    ClassImages, ClassNamespaces, ClassObjects, Feature, ImagePullPolicy, MuxClass, MuxClassSpec,
-    MuxClassStatus, NamespacesFrom, OnFailure, Permitted, Rollout,
-};
-pub use clients::{Clients, ClientsType};
-pub use exit::{CarrierLimits, ExitRendezvous, MuxExit, MuxExitSpec, MuxExitStatus, PeerCounts};
-pub use forward::{Forward, Proxy, ReverseForward, ReversePort};
-pub use gateway::{Autoscaling, Backend, Gateway, Profile, Scope, Sysctl, Tuning, WanEmulation};
-pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
-pub use key::{KeyOrigin, KeySource, KeyStatus};
+pub use benchmark::*;
+pub use carrier::*;
+pub use class::*;
+pub use clients::*;
+pub use exit::*;
+pub use forward::*;
+pub use gateway::*;
+pub use grant::*;
+pub use key::*;
 // The resources share these types with the gateway's file.
 pub use muxtunnel_gateway_config::{
-    Accept, BitRate, CongestionControl, Limits, PeerLimits, Pool, Priority, Protocol, ProxyListen,
-    ProxyProtocol, RuleFields as Rule, Send, SshAlgorithms, Timeouts, Transport, WebSocketScheme,
+    Accept, BitRate, CongestionControl, ConnectWebSocket, Limits, Member, NetworkDns, PeerLimits,
+    Pool, Priority, Protocol, ProxyListen, ProxyProtocol, Rule, Send, SshAlgorithms, Timeouts,
+    Transport, WebSocket, WebSocketScheme,
 };
-pub use network::{
-    ExitNetwork, Network, NetworkDns, NetworkEnd, NetworkForwarding, NetworkRule, NetworkSettings,
-};
-pub use peer::{MuxPeer, MuxPeerSpec, MuxPeerStatus};
+pub use network::*;
+pub use peer::*;
 pub use readable::readable;
-pub use references::{ExitRef, HostPort, IssuerRef, SecretRef, ServiceRef, UsersSecretRef};
-pub use rendezvous::{Member, MuxRendezvous, MuxRendezvousSpec, MuxRendezvousStatus};
+pub use references::*;
+pub use rendezvous::*;
 pub use rules::{OWN_SERVICE_ENDS, is_unsafe_sysctl};
-pub use security::{CertificateSource, Certificates, ExitSecurity, Security, SecurityMode};
-pub use service::{
-    CarrierService, ExternalTrafficPolicy, IpFamily, IpFamilyPolicy, Service, ServiceSettings,
-    ServiceType,
-};
-pub use ssh::{Ssh, SshHostKey, SshLogin, SshService};
-pub use status::{
-    Bottleneck, CarrierStatus, Direction, Endpoint, EndpointProtocol, GatewayStatus, NetworkStatus,
-    ServicePortStatus, ServiceStatus, SysctlStatus,
-};
-pub use targets::Target;
-pub use template::{
-    BenchmarkContainerName, ContainerName, DnsPolicy, Resources, Template, TemplateContainer,
-    TemplateMetadata, TemplateSpec,
-};
-pub use tunnel::{
-    Connect, ConnectStatus, ConnectWebSocket, MuxTunnel, MuxTunnelSpec, MuxTunnelStatus,
-    RendezvousRef,
-};
+pub use security::*;
+pub use service::*;
+pub use ssh::*;
+pub use status::*;
+pub use targets::*;
+pub use template::*;
+pub use tunnel::*;
 
 /// The types of conditions.
 pub mod condition {

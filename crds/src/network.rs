@@ -1,9 +1,12 @@
 //! IP packets between the networks of both ends.
 
+use std::net::IpAddr;
+
 use kube::KubeSchema;
+use muxtunnel_gateway_config::{Cidr, NetworkDns};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{patterns, rules};
 
@@ -41,14 +44,14 @@ pub struct ExitNetwork {
     /// The networks that entries may have. They contain `networkCIDRs` of every MuxPeer, and
     /// `addressPools`.
     #[serde(rename = "peerCIDRs")]
-    #[schemars(length(min = 1, max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
-    pub peer_cidrs: Vec<String>,
+    #[schemars(length(min = 1, max = 64), inner(regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
+    pub peer_cidrs: Vec<Cidr>,
     /// Networks from which the exit assigns an address to each entry without `networkCIDRs`. Set at
     /// most one IPv4 network and one IPv6 network, both within `peerCIDRs`. The entry receives its
     /// address over its session. This field needs `queues` 1. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 2), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
-    pub address_pools: Vec<String>,
+    #[schemars(length(max = 2), inner(regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
+    pub address_pools: Vec<Cidr>,
     /// Whether entries may send packets to one another. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub peers_reach_each_other: bool,
@@ -59,6 +62,7 @@ pub struct ExitNetwork {
 
 /// Settings of an interface, and the rules for packets from entries.
 #[skip_serializing_none]
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkSettings {
@@ -75,12 +79,10 @@ pub struct NetworkSettings {
     pub dns: Option<NetworkDns>,
     /// Permitted destinations of packets from entries. Not permitted in a MuxTunnel with `connect`.
     /// Default: the networks of the exit, and with `peersReachEachOther` also those of entries.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub allow: Vec<NetworkRule>,
     /// Forbidden destinations of packets from entries. These rules override `allow`. Not permitted in
     /// a MuxTunnel with `connect`. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub deny: Vec<NetworkRule>,
 }
@@ -92,14 +94,14 @@ pub struct NetworkSettings {
 pub struct NetworkEnd {
     /// Networks at this end, such as 10.72.0.1/32 or fd00:72::/64. Instead of 0.0.0.0/0, use
     /// 0.0.0.0/1 and 128.0.0.0/1.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
-    pub cidrs: Vec<String>,
+    #[schemars(length(min = 1, max = 64), inner(regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
+    pub cidrs: Vec<Cidr>,
     /// Addresses of the interface in the pod, within `cidrs`. Containers of that pod use them as
     /// source addresses. Default: none, so the pod sends only packets that it forwards for other
     /// hosts within `cidrs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), inner(length(min = 2, max = 45), regex(pattern = patterns::ADDRESS)), extend("x-kubernetes-list-type" = "set"))]
-    pub addresses: Vec<String>,
+    #[schemars(length(max = 16), inner(length(min = 2, max = 45)), extend("x-kubernetes-list-type" = "set"))]
+    pub addresses: Vec<IpAddr>,
     /// How the pod forwards packets.
     pub forwarding: Option<NetworkForwarding>,
 }
@@ -123,21 +125,6 @@ pub enum NetworkForwarding {
     Snat,
 }
 
-/// DNS servers of the exit's end.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct NetworkDns {
-    /// Addresses of the DNS servers, within the networks of the exit. Default: the servers of the
-    /// exit's pod that are within these networks, usually the cluster's.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 3), inner(length(min = 2, max = 45), regex(pattern = patterns::ADDRESS)), extend("x-kubernetes-list-type" = "set"))]
-    pub servers: Vec<String>,
-    /// Search domains. Default: the search domains of the exit's pod, or none if `servers` is set.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 6), inner(length(min = 1, max = 253), regex(pattern = patterns::DOMAIN)), extend("x-kubernetes-list-type" = "atomic"))]
-    pub domains: Vec<String>,
-}
-
 /// Destinations of packets, by network and port.
 #[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
@@ -145,8 +132,8 @@ pub struct NetworkDns {
 #[x_kube(validation = rules::network_ports_in_order())]
 pub struct NetworkRule {
     /// A network, such as 10.20.0.0/16. Default: every address.
-    #[schemars(length(min = 3, max = 49), regex(pattern = patterns::NETWORK))]
-    pub cidr: Option<String>,
+    #[schemars(regex(pattern = patterns::NETWORK))]
+    pub cidr: Option<Cidr>,
     /// The destination port of TCP or UDP. Default: every port, and packets without ports, such as
     /// ICMP.
     #[schemars(range(min = 1, max = 65535))]

@@ -79,8 +79,9 @@ fn finished(
 }
 
 /// Removes `nullable` and `default`, so that the API server stores objects as they were written, and
-/// formats such as `uint16`, because API servers warn about formats that they do not know. Also
-/// removes the descriptions of schemas within Kubernetes' own types.
+/// formats such as `uint16`, because API servers warn about formats that they do not know. In place of
+/// the format `ip`, an API server has one for each family. Also removes the descriptions of schemas
+/// within Kubernetes' own types.
 fn tidy(schema: &mut Value, is_foreign: bool) {
     let Value::Object(object) = schema else {
         return;
@@ -93,6 +94,13 @@ fn tidy(schema: &mut Value, is_foreign: bool) {
                 .as_str()
                 .is_some_and(|format| format.starts_with("uint"))
     });
+    if object.get("format").is_some_and(|format| format == "ip") {
+        object.remove("format");
+        object.insert(
+            "anyOf".to_owned(),
+            json!([{"format": "ipv4"}, {"format": "ipv6"}]),
+        );
+    }
     if is_foreign {
         object.remove("description");
     }

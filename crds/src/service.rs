@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use kube::KubeSchema;
+use muxtunnel_gateway_config::Cidr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{DnsPolicy, patterns, rules};
 
 /// Settings of a Service.
 #[skip_serializing_none]
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -26,16 +28,14 @@ pub struct ServiceSettings {
     pub load_balancer_class: Option<String>,
     /// Type LoadBalancer: the networks of clients that the load balancer admits. Default: all
     /// networks.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::CIDR)), extend("x-kubernetes-list-type" = "set"))]
-    pub load_balancer_source_ranges: Vec<String>,
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "set"))]
+    pub load_balancer_source_ranges: Vec<Cidr>,
     /// Types NodePort and LoadBalancer: the nodes that forward connections from outside the cluster.
     /// Default: Cluster.
     pub external_traffic_policy: Option<ExternalTrafficPolicy>,
     /// Whether the Service has IPv4 and IPv6 addresses. Default: PreferDualStack.
     pub ip_family_policy: Option<IpFamilyPolicy>,
     /// The address families of the Service. Default: the families of the cluster.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "atomic"))]
     pub ip_families: Vec<IpFamily>,
     /// Annotations, for example for the load balancer of a cloud.

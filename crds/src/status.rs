@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 /// Numbers of pods.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -82,6 +82,7 @@ pub struct CarrierStatus {
 }
 
 /// The IP packets between the gateways.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
@@ -89,11 +90,9 @@ pub struct NetworkStatus {
     #[serde(default)]
     pub sessions: i32,
     /// Addresses that the exit has assigned to the entry.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), inner(length(max = 64)), extend("x-kubernetes-list-type" = "atomic"))]
     pub addresses: Vec<String>,
     /// DNS servers of the exit's end, which the exit has assigned to the entry.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), inner(length(max = 64)), extend("x-kubernetes-list-type" = "atomic"))]
     pub dns_servers: Vec<String>,
 }

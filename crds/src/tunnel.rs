@@ -2,10 +2,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
-use muxtunnel_gateway_config::WebSocketScheme;
+use muxtunnel_gateway_config::{Cidr, ConnectWebSocket, GatewayKey};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{
     Bottleneck, Carrier, CarrierStatus, Forward, Gateway, GatewayStatus, KeySource, KeyStatus,
@@ -58,8 +58,8 @@ use crate::{
     validation = rules::exits_have_identities("Certificates", "certificateNames"),
     validation = rules::web_socket_hosts_have_a_path(),
     validation = rules::https_has_no_certificates(),
-    validation = rules::connected_rendezvous_has_keys(),
-    validation = rules::connected_rendezvous_needs_byte_streams(),
+    validation = rules::rendezvous_has_keys("connect[].rendezvous"),
+    validation = rules::needs_byte_streams("connect[].rendezvous"),
     validation = rules::proxies_have_targets(),
     validation = rules::reverse_needs_listeners("reverseForwards"),
     validation = rules::network_needs_packets(),
@@ -115,8 +115,8 @@ pub struct MuxTunnelSpec {
     /// address that it contains. The prefix 64:ff9b::/96 is built in. Not permitted with `connect`.
     /// Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8), inner(length(min = 3, max = 49), regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
-    pub nat64_prefixes: Vec<String>,
+    #[schemars(length(max = 8), inner(regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
+    pub nat64_prefixes: Vec<Cidr>,
     /// Ports at which entry gateways listen, and their targets, which exit gateways dial. A change
     /// reaches running gateways without a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -127,7 +127,9 @@ pub struct MuxTunnelSpec {
     )]
     pub forwards: Vec<Forward>,
     /// Ports at which exit gateways listen, and their targets, which entry gateways dial. They need
-    /// `carrier.protocol` Native, HTTP2 or QUIC. A change reaches running gateways without a restart.
+    /// `carrier.protocol` Native, HTTP2 or QUIC. With `connect`, `name` is the name of a port in
+    /// `reversePorts` of the MuxExit, and `serviceName`, `nodePort` and `from` are not permitted. A
+    /// change reaches running gateways without a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(
@@ -183,7 +185,7 @@ pub struct Connect {
     /// The lowest order that answers is used, and used again when it returns. Exits of equal order
     /// share the streams. Default: 0.
     #[schemars(range(min = 0, max = 100))]
-    pub order: Option<u32>,
+    pub order: Option<u8>,
     /// DNS name or IP address (IPv6 without brackets) of the exit, or of the Ingress or proxy in front
     /// of it. Required without `rendezvous`.
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::HOST))]
@@ -199,7 +201,7 @@ pub struct Connect {
     /// in `status.publicKeys` of this object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::EXIT_KEY)), extend("x-kubernetes-list-type" = "set"))]
-    pub public_keys: Vec<String>,
+    pub public_keys: Vec<GatewayKey>,
     /// Security mode Certificates: DNS names, IP addresses and URIs. The exit's certificate must
     /// contain at least one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -221,24 +223,11 @@ pub struct RendezvousRef {
     pub port: u16,
     /// The keys of the rendezvous, from `status.publicKeys` of the MuxRendezvous.
     #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
-    pub public_keys: Vec<String>,
-}
-
-/// WebSocket connections to one exit.
-#[skip_serializing_none]
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct ConnectWebSocket {
-    /// The host in the HTTP requests of the entry. An Ingress can route by this host. Default: `host`
-    /// of the exit.
-    #[schemars(length(min = 1, max = 260), regex(pattern = patterns::HOST_HEADER))]
-    pub host: Option<String>,
-    /// The scheme of the requests. HTTPS needs security mode PublicKeys or None. Default: HTTP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheme: Option<WebSocketScheme>,
+    pub public_keys: Vec<GatewayKey>,
 }
 
 /// The observed state of a tunnel.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -251,16 +240,13 @@ pub struct MuxTunnelStatus {
     /// The conditions Accepted, Programmed, Connected, Available, CredentialsValid, TuningApplied,
     /// WANEmulated, NetworkReady, Ready, Reconciling and Stalled. A condition that does not apply is
     /// absent.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// With `connect` and security mode PublicKeys: the public keys of the entry, which a MuxPeer
     /// enters. The newest key comes first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4), inner(length(max = 63)), extend("x-kubernetes-list-type" = "atomic"))]
     pub public_keys: Vec<String>,
     /// The key pairs of `publicKeys`, with their Secrets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secretName"]))]
     pub keys: Vec<KeyStatus>,
     /// The entry gateways.
@@ -268,7 +254,6 @@ pub struct MuxTunnelStatus {
     /// The exit gateways of this object.
     pub exit: Option<GatewayStatus>,
     /// The Services that clients dial.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub services: Vec<ServiceStatus>,
     /// The exits of `spec.connect`.
@@ -281,7 +266,6 @@ pub struct MuxTunnelStatus {
     /// The IP packets of `spec.network`.
     pub network: Option<NetworkStatus>,
     /// The effective values of sysctls in the gateways.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub sysctls: Vec<SysctlStatus>,
 }

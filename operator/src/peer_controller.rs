@@ -160,7 +160,7 @@ pub async fn reconcile(
 /// When the operator deletes the peer, in seconds since 1970.
 fn life(peer: &MuxPeer) -> Option<i64> {
     let ttl = peer.spec.ttl_seconds_after_expiration?;
-    let end = peer.spec.expiration_time.as_ref()?.0.as_second();
+    let end = peer.spec.expiration_time?.seconds();
     Some(end.saturating_add(ttl.into()))
 }
 

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::ResourceExt;
 use muxtunnel_crds::Rule;
+use muxtunnel_gateway_config as config;
 
 /// Maximum length of the name of a forward.
 const FORWARD_NAME_MAX: usize = 15;
@@ -36,11 +37,10 @@ impl Target {
 
     /// The rule that permits the target under the name `host`.
     pub(super) fn rule(&self, host: &str) -> Rule {
-        Rule {
-            host: Some(host.to_owned()),
-            port: Some(self.port),
-            ..Rule::default()
-        }
+        Rule::of_target(&config::Target::Tcp {
+            host: host.to_owned(),
+            port: self.port,
+        })
     }
 
     /// The name of the entry's forward: the name of the port, or `port-NUMBER`.

@@ -1,6 +1,8 @@
 //! Checks an object against the structural part of a schema, with the messages of an API server. It
 //! supports only the keywords that these schemas use.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use regex::Regex;
 use serde_json::Value;
 
@@ -141,6 +143,32 @@ fn check_string(path: &str, schema: &Value, text: &str, messages: &mut Vec<Strin
         && !fits(pattern)
     {
         messages.push(format!("{path} in body should match '{pattern}'"));
+    } else if let Some(format) = schema["format"].as_str()
+        && !is_of_format(format, text)
+    {
+        messages.push(format!("{path} in body must be of type {format}: {text:?}"));
+    } else if let Some(any) = schema["anyOf"].as_array()
+        && !any
+            .iter()
+            .any(|one| is_of_format(one["format"].as_str().unwrap(), text))
+    {
+        messages.push(format!(
+            "\"{path}\" must validate at least one schema (anyOf)"
+        ));
+    }
+}
+
+fn is_of_format(format: &str, text: &str) -> bool {
+    let has_length =
+        |address: IpAddr, length: u8| length <= if address.is_ipv4() { 32 } else { 128 };
+    match format {
+        "cidr" => text.split_once('/').is_some_and(|(address, length)| {
+            let parsed = address.parse().ok().zip(length.parse().ok());
+            parsed.is_some_and(|(address, length)| has_length(address, length))
+        }),
+        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
+        "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
+        _ => true,
     }
 }
 

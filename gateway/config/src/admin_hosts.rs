@@ -18,11 +18,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_known)
     };
-    match names.iter().position(|name| !is_name(name)) {
-        None => Ok(()),
-        Some(index) => Err(ConfigError::field(
-            format!("{FIELD}[{index}]"),
-            "is not a host name, such as gateway.example.com, without a port",
-        )),
-    }
+    let problem = || "is not a host name, such as gateway.example.com, without a port".to_owned();
+    ConfigError::each(FIELD, names, |name| {
+        is_name(name).then_some(()).ok_or_else(problem)
+    })
 }

@@ -44,59 +44,44 @@ mod transport;
 mod trusted_proxies;
 mod web_socket;
 
-pub use admin_hosts::ADMIN_HOSTS_MAX;
-pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
-pub use congestion_control::CongestionControl;
-pub use connect::{
-    CONNECT_MAX, CONNECT_NAME_LENGTH_MAX, Connect, ConnectWebSocket, ORDER_MAX, WebSocketScheme,
-};
-pub use forward::{FORWARDS_MAX, Forward, TARGETS_MAX};
-pub use gateway::{Arrivals, Entry, Exit, Gateway, Reloadable, Rendezvous, SessionConfig};
-pub use gateway_key::{GatewayKey, GatewayKeyError, KEY_BYTES, KEY_TEXT_LENGTH, KeyRole, key_text};
-pub use hash::config_hash;
-pub use limits::{LIMIT_MAX, Limits, PEER_CARRIERS_MAX, PeerLimits, Priority, RATE_MAX, RATE_MIN};
-pub use listener::Listener;
-pub use locate::Position;
-pub use network::{
-    DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
-    NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, NETWORK_PEERS_MAX, NETWORK_QUEUES_MAX,
-    Network, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, check_network_dns, check_network_of_peer,
-    check_network_pool,
-};
-pub use peers::{
-    ExpirationTime, PEER_KEYS_MAX, PEER_NAMES_MAX, PEER_RULES_MAX, PEERS_MAX, Peer, PeerList,
-    PeerProblem, PeerRules, check_certificate_peers, check_peers, parse_peers, readable_peers,
-};
-pub use policy::{
-    Cidr, CidrError, HostPattern, NAT64_PREFIXES_MAX, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports,
-    RULES_MAX, Rule, RuleError, RuleFields, ends_in_number,
-};
-pub use pool::{POOL_MAX, Pool};
-pub use problem::ConfigError;
-pub use protocol::{Capabilities, Protocol};
-pub use proxies::{Auth, PROXIES_MAX, ProxyListen, ProxyListener};
-pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
-pub use proxy_protocol::{Accept, ProxyProtocol, Send};
-pub use public_keys::{OWN_KEYS_MAX, PublicKeys};
-pub use rate::{BitRate, BitRateError};
-pub use rendezvous::{ConnectRendezvous, MeetingPlace, Member, RENDEZVOUS_MAX, check_members};
-pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};
-pub use security::{Certificates, Security};
-pub use server_tls::ServerTls;
-pub use size::ByteSize;
-pub use ssh::{HOST_KEYS_MAX, SSH_IDENTITY, Ssh, SshAlgorithms, SshListener};
-pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
-pub use timeouts::{
-    HALF_OPEN_SECONDS_DEFAULT, KEEPALIVE_SECONDS_DEFAULT, KEEPALIVE_SECONDS_MAX,
-    TIMEOUT_SECONDS_MAX, Timeouts,
-};
-pub use transport::Transport;
-pub use trusted_proxies::{TRUSTED_PROXIES_MAX, check_trusted_proxies};
-pub use web_socket::{ORIGINS_MAX, WebSocket};
+pub use admin_hosts::*;
+pub use carrier::*;
+pub use congestion_control::*;
+pub use connect::*;
+pub use forward::*;
+pub use gateway::*;
+pub use gateway_key::*;
+pub use hash::*;
+pub use limits::*;
+pub use listener::*;
+pub use locate::*;
+pub use network::*;
+pub use peers::*;
+pub use policy::*;
+pub use pool::*;
+pub use problem::*;
+pub use protocol::*;
+pub use proxies::*;
+pub use proxy::*;
+pub use proxy_protocol::*;
+pub use public_keys::*;
+pub use rate::*;
+pub use rendezvous::*;
+pub use reverse::*;
+pub use security::*;
+pub use server_tls::*;
+pub use size::*;
+pub use ssh::*;
+pub use target::*;
+pub use timeouts::*;
+pub use transport::*;
+pub use trusted_proxies::*;
+pub use web_socket::*;
 
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 use serde_yaml::{Mapping, Value};
+use text::is_default;
 
 /// TCP port on which exit gateways listen for carriers. No forward may use this port.
 pub const CARRIER_PORT: u16 = muxtunnel_contract::ports::CARRIER;
@@ -145,6 +130,7 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DR
 /// `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `trustedProxies`, `timeouts`,
 /// `memory.sessions`, `security.peers`, `members`, and of the keys and names in `connect` and
 /// `rendezvous`. A change of any other field needs a restart.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -159,7 +145,7 @@ pub struct Config {
     /// accepts. muxgate and jetsocat 2024.3.2 and later accept 65,535.
     pub packet_bytes: Option<u16>,
     /// The transport of carriers. Both ends must have the same transport.
-    #[serde(default, skip_serializing_if = "Transport::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub transport: Transport,
     /// How carriers are secured.
     pub security: Security,
@@ -177,7 +163,6 @@ pub struct Config {
     )]
     pub liveness_seconds: u32,
     /// Entry: its exits, 1..=[`CONNECT_MAX`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connect: Vec<Connect>,
     /// The proxy for connections to `connect`. By default, WebSocket carriers use the proxy of the
     /// environment variables, and other carriers use no proxy.
@@ -191,15 +176,12 @@ pub struct Config {
     /// [`TRUSTED_PROXIES_MAX`]. A connection from these networks must begin with a PROXY protocol
     /// header, version 1 or 2, which names the client of the connection. The gateway reads no
     /// header from other addresses.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<Cidr>,
     /// Exit: instead of `listen`, the rendezvous where the exit waits for entries, at most
     /// [`RENDEZVOUS_MAX`]. Only mode PublicKeys.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rendezvous: Vec<MeetingPlace>,
     /// Rendezvous: the accepted leaves, 0..=[`PEERS_MAX`] together with those of
     /// `security.peersFile`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
     /// Exit with a protocol other than SSH: a second listener for SSH carriers, with the same
     /// policy and limits.
@@ -212,41 +194,29 @@ pub struct Config {
     /// The names under which clients reach the admin endpoint, at most [`ADMIN_HOSTS_MAX`]. The
     /// endpoint also serves requests whose `Host` is an IP address or `localhost`, and refuses all
     /// other requests, which a web page may have caused (DNS rebinding).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_hosts: Vec<String>,
     /// Entry: the ports whose streams the exit connects to their targets, at most [`FORWARDS_MAX`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
     /// Entry: the ports that exits open, and whose streams the entry connects to their targets, at
     /// most [`FORWARDS_MAX`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reverse_forwards: Vec<Forward>,
     /// Entry: the ports whose clients name their targets, at most [`PROXIES_MAX`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proxies: Vec<ProxyListener>,
     /// Exit: the targets that it may dial, at most [`RULES_MAX`] rules. Empty: no target.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Rule>,
     /// Exit: the targets that it may not dial, at most [`RULES_MAX`] rules. These rules take
     /// precedence over `allow`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<Rule>,
     /// Entry and exit: protected networks, such as the API server's, at most [`PROTECTED_MAX`]. A
     /// rule allows such an address only if the rule's own network lies within the protected network.
-    #[serde(
-        default,
-        rename = "protectedCIDRs",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(rename = "protectedCIDRs")]
     pub protected_cidrs: Vec<Cidr>,
     /// Entry and exit: NAT64 prefixes of the network (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits, at
     /// most [`NAT64_PREFIXES_MAX`]. An address in such a prefix is protected like the IPv4 address
     /// that it contains. 64:ff9b::/96 is always included.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nat64_prefixes: Vec<Cidr>,
     /// Exit whose protocol supports listeners: the addresses on which entries may request
     /// listeners, at most [`LISTEN_RULES_MAX`] rules.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_listen: Vec<ListenRule>,
     /// Number of single-threaded event loops that share the streams, 1..=[`WORKERS_MAX`]. Default:
     /// with `network`, one worker per queue. For a JMUX entry, a command or `listen: stdio`, one
@@ -266,7 +236,7 @@ pub struct Config {
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub splice: bool,
     /// Timeouts of streams without activity.
-    #[serde(default, skip_serializing_if = "Timeouts::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub timeouts: Timeouts,
     /// Bounds of the memory of one session.
     #[serde(default)]
@@ -279,16 +249,31 @@ pub struct Config {
     pub drain: Drain,
 }
 
-/// The role of a gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The role of a gateway, and of its keys. A role comes after those that it dials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Role {
-    /// Accepts clients and dials the exit.
-    Entry,
-    /// Accepts carriers and dials targets.
-    Exit,
     /// Joins connections of entries and exits that cannot reach each other. Entries and exits dial
     /// the rendezvous.
     Rendezvous,
+    /// Accepts carriers and dials targets.
+    Exit,
+    /// Accepts clients and dials the exit.
+    Entry,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 3] = [Self::Rendezvous, Self::Exit, Self::Entry];
+
+    /// The role in names and labels of Kubernetes.
+    #[must_use]
+    pub const fn component(self) -> &'static str {
+        match self {
+            Self::Entry => "entry",
+            Self::Exit => "exit",
+            Self::Rendezvous => "rendezvous",
+        }
+    }
 }
 
 /// Memory bounds of one session. If the process has a memory limit, its sessions also share a part
@@ -415,13 +400,7 @@ impl Config {
     /// static fields of `self`.
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> Self {
-        Self {
-            security: self.security.with_peers_of(&new.security),
-            connect: connect::with_identities_of(&self.connect, &new.connect),
-            rendezvous: rendezvous::with_keys(&self.rendezvous, &new.rendezvous),
-            network: network::with_peers_of(self.network.as_ref(), new.network.as_ref()),
-            ..self.with_fields_of(Some(new))
-        }
+        self.with_fields_of(Some(new))
     }
 
     /// The names, as in the file, of the fields of `new` that differ from `self` and need a
@@ -445,17 +424,10 @@ impl Config {
     /// The configuration without its reloadable fields: these are empty or have their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
-        Self {
-            security: self.security.without_peers(),
-            connect: connect::without_identities(&self.connect),
-            rendezvous: rendezvous::without_keys(&self.rendezvous),
-            network: network::without_peers(self.network.as_ref()),
-            ..self.with_fields_of(None)
-        }
+        self.with_fields_of(None)
     }
 
-    /// The configuration with the reloadable fields of `new`, or with their defaults. The peers, of
-    /// which a gateway reloads a part, stay.
+    /// The configuration with the reloadable fields of `new`, or with their defaults.
     fn with_fields_of(&self, new: Option<&Self>) -> Self {
         fn of<'a, T: Clone + Default>(
             new: Option<&'a Config>,
@@ -479,6 +451,10 @@ impl Config {
                 ..self.memory
             },
             members: of(new, |new| &new.members),
+            security: self.security.with_peers_of(new.map(|new| &new.security)),
+            connect: connect::with_identities_of(&self.connect, new.map(|new| &*new.connect)),
+            rendezvous: rendezvous::with_keys(&self.rendezvous, new.map(|new| &*new.rendezvous)),
+            network: network::with_peers_of(self.network.as_ref(), new),
             ..self.clone()
         }
     }

@@ -31,13 +31,6 @@ pub enum Priority {
     Bulk,
 }
 
-impl Priority {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-    pub(crate) fn is_auto(&self) -> bool {
-        *self == Self::Auto
-    }
-}
-
 /// Parses a priority as the command line spells it, in upper or lower case.
 impl FromStr for Priority {
     type Err = String;
@@ -124,12 +117,6 @@ pub struct PeerLimits {
 impl PeerLimits {
     /// Maximum number of carriers of a MuxPeer without `limits.carriers`.
     pub const CARRIERS_DEFAULT: u32 = 16;
-
-    /// Whether no limit is set.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 
     /// The limits of the streams.
     #[must_use]

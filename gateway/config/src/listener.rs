@@ -162,21 +162,15 @@ fn problem(
         return wrong("name", problem);
     }
     let is_reverse = port.direction == Direction::ExitToEntry;
-    match port.listen.strip_prefix(UNIX_PREFIX) {
-        Some(_) if is_reverse => {
-            let problem = "must be ADDRESS:PORT, because an exit opens no Unix sockets for entries";
-            return wrong("listen", problem.to_owned());
-        }
-        Some(path) => {
-            if let Some(problem) = target::unix_path_problem(path) {
-                return wrong("listen", problem);
-            }
-        }
-        None => {
-            if let Some(problem) = addr_port_problem(&port.listen) {
-                return wrong("listen", problem);
-            }
-        }
+    let problem = match port.listen.strip_prefix(UNIX_PREFIX) {
+        Some(_) if is_reverse => Some(
+            "must be ADDRESS:PORT, because an exit opens no Unix sockets for entries".to_owned(),
+        ),
+        Some(path) => target::unix_path_problem(path),
+        None => addr_port_problem(&port.listen),
+    };
+    if let Some(problem) = problem {
+        return wrong("listen", problem);
     }
     let is_there = |(_, _, other): &(_, _, Listener)| {
         other.direction == port.direction && other.listen == port.listen

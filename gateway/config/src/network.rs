@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
-pub use assigned::{check_network_dns, check_network_pool};
+pub use assigned::check_network_dns;
 
 use crate::policy::PEER_BYTES_MAX;
 use crate::{Cidr, Config, ConfigError, HostPattern, RULES_MAX, Role, Rule, Security, is_yes, yes};
@@ -115,17 +115,23 @@ pub struct NetworkPeer {
     pub cidrs: Vec<Cidr>,
 }
 
-/// DNS servers of the exit's side.
+/// DNS servers of the exit's end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schemars",
+    derive(schemars::JsonSchema),
+    schemars(transform = crate::schema::open)
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NetworkDns {
-    /// Addresses of the servers within `exitCIDRs`, at most [`NETWORK_DNS_SERVERS_MAX`]. If empty,
-    /// the exit assigns the servers of its /etc/resolv.conf that are within `exitCIDRs`.
+    /// Addresses of the DNS servers, within the networks of the exit. Default: the servers of the
+    /// exit's pod that are within these networks, usually the cluster's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schemars", schemars(length(max = 3), inner(length(min = 2, max = 45)), extend("x-kubernetes-list-type" = "set")))]
     pub servers: Vec<IpAddr>,
-    /// Search domains, at most [`NETWORK_DNS_DOMAINS_MAX`]. If this field and `servers` are empty,
-    /// the exit assigns the search domains of its /etc/resolv.conf.
+    /// Search domains. Default: the search domains of the exit's pod, or none if `servers` is set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schemars", schemars(length(max = 6), inner(length(min = 1, max = 253), regex(pattern = "^[a-zA-Z0-9_][-_.a-zA-Z0-9]*$")), extend("x-kubernetes-list-type" = "atomic")))]
     pub domains: Vec<String>,
 }
 
@@ -154,19 +160,15 @@ const fn is_one(queues: &u16) -> bool {
     *queues == 1
 }
 
-/// The network of `running` with the networks of the peers in `new`.
-pub(crate) fn with_peers_of(running: Option<&Network>, new: Option<&Network>) -> Option<Network> {
+/// The network of `running` with the networks of the peers in `new`. Without `new`, it has no peers:
+/// this part needs a restart.
+pub(crate) fn with_peers_of(running: Option<&Network>, new: Option<&Config>) -> Option<Network> {
     let mut network = running?.clone();
-    if let Some(new) = new {
-        network.peers.clone_from(&new.peers);
+    match new.map(|new| &new.network) {
+        None => network.peers.clear(),
+        Some(Some(new)) => network.peers.clone_from(&new.peers),
+        Some(None) => {}
     }
-    Some(network)
-}
-
-/// The network without the networks of peers: the part that needs a restart.
-pub(crate) fn without_peers(network: Option<&Network>) -> Option<Network> {
-    let mut network = network?.clone();
-    network.peers.clear();
     Some(network)
 }
 
@@ -242,13 +244,7 @@ fn is_interface_name(name: &str) -> bool {
 fn check_cidrs(field: &str, cidrs: &[Cidr]) -> Result<(), ConfigError> {
     let field = format!("network.{field}");
     check_count(&field, cidrs)?;
-    match cidrs.iter().position(|cidr| is_not_routed(cidr.address)) {
-        Some(index) => {
-            let problem = not_routed(cidrs[index]);
-            Err(ConfigError::field(format!("{field}[{index}]"), problem))
-        }
-        None => Ok(()),
-    }
+    ConfigError::each(&field, cidrs, |cidr| check_routed(*cidr))
 }
 
 fn check_count(field: &str, cidrs: &[Cidr]) -> Result<(), ConfigError> {
@@ -264,23 +260,28 @@ fn check_count(field: &str, cidrs: &[Cidr]) -> Result<(), ConfigError> {
 /// # Errors
 /// The problem.
 pub fn check_network_of_peer(cidr: Cidr, entry_cidrs: &[Cidr]) -> Result<(), String> {
-    if is_not_routed(cidr.address) {
-        return Err(not_routed(cidr));
-    }
+    check_routed(cidr)?;
+    check_within(cidr, entry_cidrs)
+}
+
+fn check_within(cidr: Cidr, entry_cidrs: &[Cidr]) -> Result<(), String> {
     match entry_cidrs.iter().any(|all| all.has(cidr)) {
         true => Ok(()),
         false => Err(format!("{cidr} is not within entryCIDRs")),
     }
 }
 
-fn is_not_routed(address: IpAddr) -> bool {
-    address.is_loopback() || address.is_multicast() || is_link_local(address)
+fn is_routed(address: IpAddr) -> bool {
+    !(address.is_loopback() || address.is_multicast() || is_link_local(address))
 }
 
-fn not_routed(cidr: Cidr) -> String {
-    format!(
-        "{cidr} has loopback, link-local or multicast addresses, which are not routed to other hosts"
-    )
+fn check_routed(cidr: Cidr) -> Result<(), String> {
+    match is_routed(cidr.address) {
+        true => Ok(()),
+        false => Err(format!(
+            "{cidr} has loopback, link-local or multicast addresses, which are not routed to other hosts"
+        )),
+    }
 }
 
 fn is_link_local(address: IpAddr) -> bool {
@@ -326,10 +327,9 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
         }
         let field = format!("network.{field}.CIDRs");
         check_count(&field, &peer.cidrs)?;
-        for (index, cidr) in peer.cidrs.iter().enumerate() {
-            let checked = check_network_of_peer(*cidr, &network.entry_cidrs);
-            checked.map_err(|problem| ConfigError::field(format!("{field}[{index}]"), problem))?;
-        }
+        ConfigError::each(&field, &peer.cidrs, |cidr| {
+            check_network_of_peer(*cidr, &network.entry_cidrs)
+        })?;
     }
     Ok(())
 }
@@ -341,17 +341,14 @@ fn check_rules(config: &Config, network: &Network) -> Result<(), ConfigError> {
             let problem = "only an exit has rules for packets: remove the field";
             return Err(ConfigError::field(field, problem));
         }
-        if rules.len() > RULES_MAX {
-            let problem = format!("has {} rules, at most {RULES_MAX} are allowed", rules.len());
-            return Err(ConfigError::field(field, problem));
-        }
-        let is_network =
-            |rule: &Rule| matches!(rule.host, HostPattern::Network(_) | HostPattern::Any);
-        if let Some(index) = rules.iter().position(|rule| !is_network(rule)) {
-            let problem =
-                "packets have no host names: expected CIDR[:PORT[-PORT]] or *[:PORT[-PORT]]";
-            return Err(ConfigError::field(format!("{field}[{index}]"), problem));
-        }
+        ConfigError::unless_at_most(&field, rules.len(), RULES_MAX)?;
+        ConfigError::each(&field, rules, |rule| match rule.host {
+            HostPattern::Network(_) | HostPattern::Any => Ok(()),
+            _ => Err(
+                "packets have no host names: expected CIDR[:PORT[-PORT]] or *[:PORT[-PORT]]"
+                    .to_owned(),
+            ),
+        })?;
     }
     Ok(())
 }

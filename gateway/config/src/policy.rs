@@ -17,7 +17,6 @@ use crate::proxies::PROXIES_MAX;
 use crate::target::{Target, UNIX_PREFIX, unix_path_problem};
 use crate::text::by_text;
 use crate::{Config, ConfigError, Role};
-pub use fields::RuleFields;
 
 /// Maximum number of rules in `allow`, and in `deny`.
 pub const RULES_MAX: usize = 768;
@@ -45,10 +44,9 @@ pub struct Policy {
     pub nat64_prefixes: Vec<Cidr>,
 }
 
-/// A rule. The file has its [`RuleFields`], or `{unix: /PATH}`. Text forms on the command line: `web.example.com:443`, `*.example.com:8000-8100`, `*:25`, `web.example.com`,
-/// `10.0.0.0/8:5432`, `192.0.2.7`, `[2001:db8::1]:443`, `[2001:db8::]/32:443`, `2001:db8::/32`,
-/// each optionally followed by `,peer=IDENTITY`.
+/// A rule for targets: exactly one of `host` and `cidr`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(try_from = "fields::Fields", into = "fields::Fields")]
 pub struct Rule {
     /// The hosts that the rule covers.
@@ -97,6 +95,19 @@ pub enum HostPattern {
     Network(Cidr),
     /// A Unix socket, by its absolute path. The rule ignores ports.
     Unix(String),
+}
+
+impl HostPattern {
+    /// The text of a pattern of names: a name, `*.DOMAIN` or `*`.
+    #[must_use]
+    pub fn names(&self) -> Option<String> {
+        match self {
+            Self::Any => Some("*".to_owned()),
+            Self::Name(name) => Some(name.clone()),
+            Self::Below(domain) => Some(format!("*.{domain}")),
+            Self::Network(_) | Self::Unix(_) => None,
+        }
+    }
 }
 
 /// A network: an address and a prefix length. A single address has the full length.
@@ -182,6 +193,20 @@ impl Ports {
         last: u16::MAX,
     };
 
+    /// The ports of a rule with these fields.
+    ///
+    /// # Errors
+    /// The problem.
+    pub const fn of(port: Option<u16>, end_port: Option<u16>) -> Result<Self, &'static str> {
+        match (port, end_port) {
+            (Some(0), _) => Err("a port must be from 1 to 65535"),
+            (None, None) => Ok(Self::ALL),
+            (Some(port), None) => Ok(Self::single(port)),
+            (Some(first), Some(last)) if first <= last => Ok(Self { first, last }),
+            (_, Some(_)) => Err("endPort needs a port that is not greater than endPort"),
+        }
+    }
+
     /// The range of a single port.
     #[must_use]
     pub const fn single(port: u16) -> Self {
@@ -238,10 +263,15 @@ impl fmt::Display for Ports {
     "{text:?} is not a rule: {problem}. Expected HOST|*.DOMAIN|CIDR[:PORT[-PORT]][,peer=IDENTITY], such as web.example.com:443, *.example.com, 10.0.0.0/8:8000-8100 or [2001:db8::1]:443, or unix:/PATH"
 )]
 pub struct RuleError {
-    text: String,
-    problem: &'static str,
+    /// The text.
+    pub text: String,
+    /// The problem.
+    pub problem: &'static str,
 }
 
+/// The text form: `web.example.com:443`, `*.example.com:8000-8100`, `*:25`, `web.example.com`,
+/// `10.0.0.0/8:5432`, `192.0.2.7`, `[2001:db8::1]:443`, `[2001:db8::]/32:443`, `2001:db8::/32`,
+/// each optionally followed by `,peer=IDENTITY`.
 impl FromStr for Rule {
     type Err = RuleError;
 
@@ -391,9 +421,10 @@ pub fn ends_in_number(host: &str) -> bool {
     hexadecimal || (!last.is_empty() && last.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// A single address has no length, except in a document (`{:#}`).
 impl fmt::Display for Cidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_single() {
+        match self.is_single() && !f.alternate() {
             true => write!(f, "{}", self.address),
             false => write!(f, "{}/{}", self.address, self.length),
         }
@@ -403,9 +434,9 @@ impl fmt::Display for Cidr {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
-            HostPattern::Any => f.write_str("*")?,
-            HostPattern::Name(name) => f.write_str(name)?,
-            HostPattern::Below(domain) => write!(f, "*.{domain}")?,
+            HostPattern::Any | HostPattern::Name(_) | HostPattern::Below(_) => {
+                f.write_str(&self.host.names().unwrap_or_default())?;
+            }
             HostPattern::Network(cidr) if cidr.address.is_ipv6() && self.ports != Ports::ALL => {
                 write!(f, "[{}]", cidr.address)?;
                 if !cidr.is_single() {
@@ -425,7 +456,8 @@ impl fmt::Display for Rule {
     }
 }
 
-by_text!(Cidr);
+// An API server accepts only a network with its length.
+by_text!(Cidr: {"type": "string", "format": "cidr", "minLength": 3, "maxLength": 49});
 
 /// Prefix lengths of RFC 6052, section 2.2.
 const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];

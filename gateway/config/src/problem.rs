@@ -75,6 +75,18 @@ impl ConfigError {
         }
     }
 
+    /// Checks each item of the list `field`.
+    pub(crate) fn each<T>(
+        field: &str,
+        items: &[T],
+        check: impl Fn(&T) -> Result<(), String>,
+    ) -> Result<(), Self> {
+        let mut numbered = items.iter().enumerate();
+        numbered.try_for_each(|(index, item)| {
+            check(item).map_err(|problem| Self::field(format!("{field}[{index}]"), problem))
+        })
+    }
+
     /// Adds the position of the field in `text`.
     pub(crate) fn within(self, text: &str) -> Self {
         let Self::Field { field, problem } = self else {

@@ -1,6 +1,6 @@
 //! Bit rates in the format of Kubernetes: `500k`, `100M`, `1G`.
 
-use crate::text::quantity;
+use crate::text::{quantity, schema_of};
 
 /// Bits per second. Text form: an integer with an optional suffix `k`, `M`, `G` or `T`
 /// (resource.Quantity's decimal suffixes).
@@ -32,26 +32,13 @@ quantity!(
     "a rate in bits per second such as 500k, 100M or 1G"
 );
 
-/// A resource.Quantity with a decimal suffix, from 100k to 1T.
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for BitRate {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "BitRate".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "x-kubernetes-int-or-string": true,
-            "pattern": BIT_RATE,
-            "minimum": crate::RATE_MIN.0,
-            "maximum": crate::RATE_MAX.0,
-        })
-    }
-}
+// A resource.Quantity with a decimal suffix, from 100k to 1T.
+schema_of!(BitRate: {
+    "x-kubernetes-int-or-string": true,
+    "pattern": BIT_RATE,
+    "minimum": crate::RATE_MIN.0,
+    "maximum": crate::RATE_MAX.0,
+});
 
 /// The texts from [`crate::RATE_MIN`] to [`crate::RATE_MAX`].
 #[cfg(feature = "schemars")]

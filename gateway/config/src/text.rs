@@ -2,12 +2,37 @@
 
 use std::fmt;
 
-/// Writes a type as its `Display` text, and reads it with `FromStr`.
+/// Implements the schema of a type whose form in a document is a text or a number.
+macro_rules! schema_of {
+    ($type:ident: $schema:tt) => {
+        #[cfg(feature = "schemars")]
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!($schema)
+            }
+        }
+    };
+}
+pub(crate) use schema_of;
+
+/// Writes a type as its alternate `Display` text, and reads it with `FromStr`. In the schema, a field may add
+/// bounds and a pattern.
 macro_rules! by_text {
     ($type:ident) => {
+        crate::text::by_text!($type: {"type": "string"});
+    };
+    ($type:ident: $schema:tt) => {
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                serializer.collect_str(&format_args!("{self:#}"))
             }
         }
 
@@ -17,9 +42,16 @@ macro_rules! by_text {
                 text.parse().map_err(serde::de::Error::custom)
             }
         }
+
+        crate::text::schema_of!($type: $schema);
     };
 }
 pub(crate) use by_text;
+
+/// Whether a value is its default, which documents leave out.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
 
 /// Declares an enum whose variants have these names in documents, and a function `as_str` with the name.
 macro_rules! named {

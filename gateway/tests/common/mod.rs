@@ -30,8 +30,7 @@ use std::time::{Duration, Instant};
 
 pub use muxtunnel_testkit::port::free_port;
 pub use muxtunnel_testkit::wait::{PATIENCE, until};
-#[allow(unused_imports, reason = "shared by tests")]
-pub use rules::rule;
+pub(crate) use rules::rule;
 
 use namespace::Namespace;
 

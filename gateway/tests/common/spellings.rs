@@ -98,7 +98,7 @@ fn odd(text: &str) -> Vec<String> {
 
 /// Addresses in standard notation. IPv4 addresses are also included in their forms within IPv6
 /// addresses.
-pub fn addresses() -> Vec<String> {
+pub(crate) fn addresses() -> Vec<String> {
     let v4 = GUARDED_V4.iter().flat_map(|text| {
         let mut all = wrapped(text);
         all.push((*text).to_owned());
@@ -109,6 +109,6 @@ pub fn addresses() -> Vec<String> {
 }
 
 /// Numbers that only a resolver interprets as addresses.
-pub fn numbers() -> Vec<String> {
+pub(crate) fn numbers() -> Vec<String> {
     GUARDED_V4.iter().flat_map(|text| odd(text)).collect()
 }

@@ -2,6 +2,7 @@
 //! names fit their limits (MuxTunnel: 40 bytes, Service: 63 bytes).
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use muxtunnel_bench_api::Path;
 
@@ -45,10 +46,10 @@ impl End {
 
     /// Address of the interface for IP packets in the gateway's pod at this end. The address is in
     /// 198.18.0.0/15, which is reserved for benchmarks (RFC 2544, RFC 6890), so no cluster uses it.
-    pub const fn network_address(self) -> &'static str {
+    pub const fn network_address(self) -> Ipv4Addr {
         match self {
-            Self::Client => "198.18.0.1",
-            Self::Server => "198.18.0.2",
+            Self::Client => Ipv4Addr::new(198, 18, 0, 1),
+            Self::Server => Ipv4Addr::new(198, 18, 0, 2),
         }
     }
 }

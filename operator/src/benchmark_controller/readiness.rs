@@ -96,7 +96,7 @@ pub fn addresses(
                     pods: &seen.gateways,
                     deployments: &[],
                 };
-                let server = End::Server.network_address().to_owned();
+                let server = End::Server.network_address().to_string();
                 addresses.network = Some(Tunnel {
                     protocol,
                     pair: pair(&agents, Some(server))?,

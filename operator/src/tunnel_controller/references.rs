@@ -15,6 +15,7 @@ use muxtunnel_crds::{
     Forward, MuxExitSpec, MuxRendezvousSpec, MuxTunnelSpec, Proxy, ReverseForward, Rule,
     ServiceRef, Target,
 };
+use muxtunnel_gateway_config::HostPattern;
 use serde_yaml::Value;
 
 use super::document;
@@ -89,12 +90,8 @@ impl Finder<'_> {
         let is_dialled_here = connect.is_empty();
         for forward in forwards {
             let Forward {
-                name: _,
-                port: _,
-                service_name: _,
-                node_port: _,
+                listen: _,
                 targets,
-                from: _,
                 proxy_protocol: _,
                 priority: _,
                 limits: _,
@@ -103,12 +100,8 @@ impl Finder<'_> {
         }
         for forward in reverse_forwards {
             let ReverseForward {
-                name: _,
-                port: _,
-                service_name: _,
-                node_port: _,
+                listen: _,
                 targets,
-                from: _,
                 priority: _,
                 limits: _,
             } = forward;
@@ -116,12 +109,8 @@ impl Finder<'_> {
         }
         for proxy in proxies {
             let Proxy {
-                name: _,
+                listen: _,
                 protocol: _,
-                port: _,
-                service_name: _,
-                node_port: _,
-                from: _,
                 // The Secret is in the object's namespace.
                 users_secret_ref: _,
                 accept_proxy_protocol: _,
@@ -196,17 +185,10 @@ impl Finder<'_> {
     /// Collects the targets that clients may name.
     fn rules(&mut self, rules: &[Rule]) {
         for rule in rules {
-            let Rule {
-                host,
-                // A network names no Service. NetworkPolicies restrict connections to addresses.
-                cidr: _,
-                port: _,
-                end_port: _,
-            } = rule;
-            let named = host.iter();
-            let named = named.flat_map(|host| services_of_rule(host, self.namespace));
-            let named: Vec<_> = named.collect();
-            self.foreign(named);
+            // A network names no Service. NetworkPolicies restrict connections to addresses.
+            let named = rule.host.names();
+            let named = named.map(|host| services_of_rule(&host, self.namespace));
+            self.foreign(named.unwrap_or_default());
         }
     }
 
@@ -345,13 +327,21 @@ pub(super) fn foreign(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     services
 }
 
-/// The canonical form of a rule's host, see [`canonical_host`]. The patterns `*` and `*.svc` stay
-/// unchanged, because the resolver completes the names of the Services that they cover.
+/// The rule with the canonical form of its host, see [`canonical_host`]. The patterns `*` and `*.svc`
+/// stay unchanged, because the resolver completes the names of the Services that they cover.
 #[must_use]
-pub fn canonical_rule(host: &str, namespace: &str) -> String {
-    match host {
-        EVERY | "*.svc" => host.to_owned(),
-        _ => canonical_host(host, namespace),
+pub fn canonical_rule(rule: &Rule, namespace: &str) -> Rule {
+    let host = match &rule.host {
+        HostPattern::Name(name) => HostPattern::Name(canonical_host(name, namespace)),
+        HostPattern::Below(domain) if domain != "svc" => {
+            let host = canonical_host(&format!("*.{domain}"), namespace);
+            HostPattern::Below(host.trim_start_matches("*.").to_owned())
+        }
+        other => other.clone(),
+    };
+    Rule {
+        host,
+        ..rule.clone()
     }
 }
 

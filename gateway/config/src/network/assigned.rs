@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{
     NETWORK_CIDRS_MAX, NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, Network, NetworkDns,
-    is_link_local,
+    check_within, is_routed,
 };
 use crate::{Cidr, Config, ConfigError, Role};
 
@@ -48,7 +48,7 @@ pub(super) fn check(config: &Config, network: &Network) -> Result<(), ConfigErro
         if !network.pool.is_empty() && network.queues > 1 {
             return Err(ConfigError::field("network.pool", NEEDS_ONE_QUEUE));
         }
-        check_network_pool(&network.pool, &network.entry_cidrs)?;
+        check_pool(&network.pool, &network.entry_cidrs)?;
     } else {
         check_accepted(network)?;
     }
@@ -59,16 +59,10 @@ pub(super) fn check(config: &Config, network: &Network) -> Result<(), ConfigErro
 /// Checks the networks from which an entry accepts addresses.
 fn check_accepted(network: &Network) -> Result<(), ConfigError> {
     let pools = &network.pool;
-    if pools.len() > NETWORK_CIDRS_MAX {
-        let problem = format!("must list at most {NETWORK_CIDRS_MAX} networks");
-        return Err(ConfigError::field("network.pool", problem));
-    }
-    let within = |pool: &Cidr| network.entry_cidrs.iter().any(|all| all.has(*pool));
-    if let Some(outside) = pools.iter().position(|pool| !within(pool)) {
-        let field = format!("network.pool[{outside}]");
-        let problem = format!("{} is not within entryCIDRs", pools[outside]);
-        return Err(ConfigError::field(field, problem));
-    }
+    ConfigError::unless_at_most("network.pool", pools.len(), NETWORK_CIDRS_MAX)?;
+    ConfigError::each("network.pool", pools, |pool| {
+        check_within(*pool, &network.entry_cidrs)
+    })?;
     if network.set_addresses && pools.is_empty() {
         let problem =
             "needs network.pool: name the networks from which the exit may assign addresses";
@@ -79,10 +73,7 @@ fn check_accepted(network: &Network) -> Result<(), ConfigError> {
 
 /// Checks that each network of an exit's [`Network::pool`] is within `entry_cidrs` and has an address for an
 /// entry. Also checks that there is at most one network of each IP version.
-///
-/// # Errors
-/// The first field that is wrong, and why.
-pub fn check_network_pool(pools: &[Cidr], entry_cidrs: &[Cidr]) -> Result<(), ConfigError> {
+fn check_pool(pools: &[Cidr], entry_cidrs: &[Cidr]) -> Result<(), ConfigError> {
     for (index, pool) in pools.iter().enumerate() {
         let wrong = |problem: String| {
             let field = format!("network.pool[{index}]");
@@ -105,9 +96,7 @@ pub fn check_network_pool(pools: &[Cidr], entry_cidrs: &[Cidr]) -> Result<(), Co
                 "{pool} has no address for an entry: expected a prefix length of at most {most}"
             ));
         }
-        if !entry_cidrs.iter().any(|all| all.has(*pool)) {
-            return wrong(format!("{pool} is not within entryCIDRs"));
-        }
+        check_within(*pool, entry_cidrs).or_else(wrong)?;
     }
     Ok(())
 }
@@ -121,26 +110,26 @@ pub fn check_network_dns(dns: &NetworkDns, exit_cidrs: &[Cidr]) -> Result<(), Co
     let (servers, domains) = (dns.servers.len(), dns.domains.len());
     ConfigError::unless_at_most("network.dns.servers", servers, NETWORK_DNS_SERVERS_MAX)?;
     ConfigError::unless_at_most("network.dns.domains", domains, NETWORK_DNS_DOMAINS_MAX)?;
-    let is_there = |server: IpAddr| {
-        let is_one = !server.is_loopback() && !server.is_multicast() && !is_link_local(server);
-        is_one && exit_cidrs.iter().any(|all| all.contains(server))
-    };
-    if let Some(index) = dns.servers.iter().position(|server| !is_there(*server)) {
-        let field = format!("network.dns.servers[{index}]");
-        let problem = format!(
-            "{} is not within exitCIDRs, or is a loopback, link-local or multicast address, so entries cannot reach it",
-            dns.servers[index]
-        );
-        return Err(ConfigError::field(field, problem));
-    }
-    match dns.domains.iter().position(|domain| !is_domain(domain)) {
-        Some(index) => {
-            let field = format!("network.dns.domains[{index}]");
-            let problem = format!("{:?} is not a domain", dns.domains[index]);
-            Err(ConfigError::field(field, problem))
-        }
-        None => Ok(()),
-    }
+    let is_there =
+        |server: IpAddr| is_routed(server) && exit_cidrs.iter().any(|all| all.contains(server));
+    ConfigError::each(
+        "network.dns.servers",
+        &dns.servers,
+        |server| match is_there(*server) {
+            true => Ok(()),
+            false => Err(format!(
+                "{server} is not within exitCIDRs, or is a loopback, link-local or multicast address, so entries cannot reach it"
+            )),
+        },
+    )?;
+    ConfigError::each(
+        "network.dns.domains",
+        &dns.domains,
+        |domain| match is_domain(domain) {
+            true => Ok(()),
+            false => Err(format!("{domain:?} is not a domain")),
+        },
+    )
 }
 
 /// The same check as `is_dns_domain` of the protocol crate, on which this crate does not depend.

@@ -3,9 +3,10 @@
 
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
-    Carrier, ExitCarrier, Forward, MuxTunnel, MuxTunnelSpec, Network, NetworkEnd, NetworkSettings,
-    Protocol, Security, ServiceRef, Target, Transport, Tuning, WanEmulation,
+    Carrier, ExitCarrier, Forward, ListenPort, MuxTunnel, MuxTunnelSpec, Network, NetworkEnd,
+    NetworkSettings, Protocol, Security, ServiceRef, Target, Transport, Tuning, WanEmulation,
 };
+use muxtunnel_gateway_config::Cidr;
 
 use super::owned;
 use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_labels};
@@ -84,9 +85,9 @@ pub fn network(
     protocol: Protocol,
 ) -> MuxTunnel {
     let [entry, exit] = [End::Client, End::Server].map(|end| {
-        let address = end.network_address().to_owned();
+        let address = end.network_address().into();
         NetworkEnd {
-            cidrs: vec![format!("{address}/32")],
+            cidrs: vec![Cidr::single(address)],
             addresses: vec![address],
             forwarding: None,
         }
@@ -106,10 +107,11 @@ pub fn network(
 /// the agents run.
 fn forward(name: &str, port: u16, server: &str) -> Forward {
     Forward {
-        name: name.to_owned(),
-        port,
-        service_name: None,
-        node_port: None,
+        listen: ListenPort {
+            name: name.to_owned(),
+            port,
+            ..ListenPort::default()
+        },
         targets: vec![Target {
             service_ref: Some(ServiceRef {
                 name: server.to_owned(),
@@ -118,9 +120,6 @@ fn forward(name: &str, port: u16, server: &str) -> Forward {
             host: None,
             port,
         }],
-        from: None,
-        proxy_protocol: None,
-        priority: None,
-        limits: None,
+        ..Forward::default()
     }
 }

@@ -23,32 +23,17 @@ fn node() -> String {
     format!("{FOLDER}/tun")
 }
 
-/// The network in a gateway's configuration.
+/// The network in a gateway's configuration. Only an exit has peers, pools and rules.
 pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
-    let mut config = Network {
-        device: DEVICE_DEFAULT.to_owned(),
-        node: node(),
-        entry_cidrs: network.entry.cidrs.clone(),
-        exit_cidrs: network.exit.cidrs.clone(),
-        mtu: network.mtu,
-        offloads: true,
-        queues: network.queues,
-        peers: Vec::new(),
-        pool: Vec::new(),
-        dns: None,
-        set_addresses: false,
-        dns_file: None,
-        peers_reach_each_other: false,
-        allow: Vec::new(),
-        deny: Vec::new(),
-    };
-    if end == End::Exit {
-        config.peers.clone_from(&network.peers);
-        config.pool.clone_from(&network.pools);
-        config.dns.clone_from(&network.dns);
-        config.peers_reach_each_other = network.peers_reach_each_other;
-        config.allow.clone_from(&network.allow);
-        config.deny.clone_from(&network.deny);
+    let mut config = network.config.clone();
+    config.node = node();
+    if end != End::Exit {
+        config.peers.clear();
+        config.pool.clear();
+        config.dns = None;
+        config.peers_reach_each_other = false;
+        config.allow.clear();
+        config.deny.clear();
     }
     config
 }
@@ -80,15 +65,16 @@ fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
     args.extend(flag("device", DEVICE_DEFAULT.to_owned()));
     args.extend(flag("device-node", node()));
     args.extend(flag("owner", pods::UID.to_string()));
-    args.extend(flag("mtu", network.mtu.to_string()));
-    if network.queues > 1 {
-        args.extend(flag("queues", network.queues.to_string()));
+    args.extend(flag("mtu", network.config.mtu.to_string()));
+    let queues = network.config.queues;
+    if queues > 1 {
+        args.extend(flag("queues", queues.to_string()));
     }
     let addresses = own.addresses.iter();
     args.extend(addresses.flat_map(|address| flag("address", address.to_string())));
     let routes = other.cidrs.iter();
     args.extend(routes.flat_map(|route| flag("route", route.to_string())));
-    let switches: &[&str] = match own.forwarding {
+    let switches: &[&str] = match own.forwarding.unwrap_or_default() {
         NetworkForwarding::None => &[],
         NetworkForwarding::Route => &["--forward"],
         NetworkForwarding::Snat => &["--forward", "--masquerade", direction],

@@ -8,7 +8,7 @@ use super::{End, config, network};
 use crate::pods;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::validate::{
-    UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
+    USERS_FOLDER, UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
 };
 
 /// Mount point of the configuration.
@@ -29,12 +29,12 @@ pub(super) fn mounted(
     let item = pods::file(&key, FILE);
     let config = pods::config_map_volume(CONFIG_VOLUME, object.child(end), Some(item));
     let ssh = gateway.ssh.as_ref();
-    let ssh = ssh.map(|ssh| pods::secret_volume(SSH_VOLUME, ssh.secret.clone()));
+    let ssh = ssh.map(|ssh| pods::secret_volume(SSH_VOLUME, ssh.secret_ref.name.clone()));
     let network = object.network.as_ref().map(|_| network::volume());
     let volumes = [
         (Some(config), CONFIG_FOLDER),
         (keys_volume(&gateway.security, end), config::KEYS_FOLDER),
-        (users_volume(object, end), config::USERS_FOLDER),
+        (users_volume(object, end), USERS_FOLDER),
         (ssh, config::SSH_FOLDER),
         (network, network::FOLDER),
     ];
@@ -81,9 +81,9 @@ fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
 /// The volume with the users of an entry's forwards. The users may be in several Secrets. Each
 /// Secret has its own directory.
 fn users_volume(object: &ValidatedObject, end: End) -> Option<Volume> {
-    let users = object.users(end);
+    let users: Vec<_> = object.users(end).collect();
     let file = |users: &UsersFile| {
-        let file = pods::file(&users.key, &config::users_path(users));
+        let file = pods::file(&users.key, &users.path());
         (users.secret.clone(), file)
     };
     (!users.is_empty()).then(|| pods::secrets_volume(USERS_VOLUME, users.into_iter().map(file)))

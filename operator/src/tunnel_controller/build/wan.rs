@@ -8,12 +8,12 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ExecAction, Probe, Volume};
-use muxtunnel_crds::{Backend, Scope};
+use muxtunnel_crds::{Backend, Scope, WanEmulation};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use super::End;
 use crate::pods::{self, flag};
-use crate::tunnel_controller::validate::{ValidatedObject, ValidatedWan};
+use crate::tunnel_controller::validate::ValidatedObject;
 
 /// Name of the container.
 pub(super) const CONTAINER: &str = "wan";
@@ -26,9 +26,9 @@ const RUN_VOLUME: &str = "wan-run";
 const STARTUP_SECONDS: i32 = 60;
 
 /// The container of the gateways of `end`, which emulates `wan`.
-pub(super) fn container(wan: &ValidatedWan, object: &ValidatedObject, end: End) -> Container {
+pub(super) fn container(wan: &WanEmulation, object: &ValidatedObject, end: End) -> Container {
     let class = &object.class;
-    let sidecar = wan.backend != Backend::Netem;
+    let sidecar = wan.backend != Some(Backend::Netem);
     Container {
         name: CONTAINER.to_owned(),
         image: Some(class.images.wan.clone()),
@@ -46,12 +46,10 @@ pub(super) fn container(wan: &ValidatedWan, object: &ValidatedObject, end: End) 
 /// The ports of the carriers, as the pods of `end` see them: their own port, and the ports that they
 /// dial. A port of a Service, which the node translates, is the port of the Service in the pod.
 fn carrier_ports(object: &ValidatedObject, end: End) -> BTreeSet<u16> {
-    let dialled = object.connect.iter().flat_map(|connect| {
-        let addresses = connect.address.iter().chain(&connect.fallback);
-        let rendezvous = connect.rendezvous.iter();
-        let rendezvous = rendezvous.filter_map(|place| port_of(&place.address));
-        addresses.map(|address| address.port).chain(rendezvous)
-    });
+    let dialled = object
+        .connect
+        .iter()
+        .filter_map(|exit| port_of(exit.dialled()?));
     let meetings = object.meetings.iter();
     let meetings = meetings.filter_map(|place| port_of(&place.address));
     match end {
@@ -66,8 +64,8 @@ fn port_of(address: &str) -> Option<u16> {
     address.rsplit_once(':')?.1.parse().ok()
 }
 
-fn args(wan: &ValidatedWan, carrier_ports: &BTreeSet<u16>) -> Vec<String> {
-    let backend = match wan.backend {
+fn args(wan: &WanEmulation, carrier_ports: &BTreeSet<u16>) -> Vec<String> {
+    let backend = match wan.backend.unwrap_or_default() {
         Backend::Auto => "auto",
         Backend::Netem => "netem",
         Backend::Nfqueue => "nfqueue",
@@ -75,14 +73,15 @@ fn args(wan: &ValidatedWan, carrier_ports: &BTreeSet<u16>) -> Vec<String> {
     let milliseconds = |count: u32| format!("{count}ms");
     let mut args = vec!["run".to_owned()];
     args.extend(flag("delay", milliseconds(wan.delay_milliseconds)));
-    if wan.jitter_milliseconds > 0 {
-        args.extend(flag("jitter", milliseconds(wan.jitter_milliseconds)));
+    if let Some(jitter) = wan.jitter_milliseconds.filter(|jitter| *jitter > 0) {
+        args.extend(flag("jitter", milliseconds(jitter)));
     }
-    if wan.loss_ppm > 0 {
-        args.extend(flag("loss", loss(wan.loss_ppm)));
+    if let Some(loss) = wan.loss_ppm.filter(|loss| *loss > 0) {
+        args.extend(flag("loss", percent(loss)));
     }
-    args.extend(wan.rate.iter().flat_map(|rate| flag("rate", rate)));
-    match wan.scope {
+    let rate = wan.bits_per_second.iter();
+    args.extend(rate.flat_map(|rate| flag("rate", rate)));
+    match wan.scope.unwrap_or_default() {
         Scope::Carrier => args.extend(carrier_ports.iter().flat_map(|port| flag("port", port))),
         // The kubelet's probes use the admin port, which is not delayed.
         Scope::All => {
@@ -96,7 +95,7 @@ fn args(wan: &ValidatedWan, carrier_ports: &BTreeSet<u16>) -> Vec<String> {
 }
 
 /// muxwan's notation of a share: percent with four decimal places.
-fn loss(ppm: u32) -> String {
+fn percent(ppm: u32) -> String {
     format!("{}.{:04}%", ppm / 10_000, ppm % 10_000)
 }
 

@@ -61,7 +61,7 @@ async fn one_tunnel_that_cannot_be_decoded_says_so_and_the_others_go_on() {
     let config = api.get("configmaps/office-entry").unwrap();
     edit(&api, "office", "/spec/forwards/0/port", json!("all"));
     until("its condition", || {
-        says(&api, "office", "spec.forwards[0].port: ")
+        says(&api, "office", "spec.forwards[0]: ")
     })
     .await;
     put_tunnel(&api, "branch");

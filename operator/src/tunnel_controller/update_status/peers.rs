@@ -184,10 +184,8 @@ fn generation_in_use<'a>(
 
 fn ready(peer: &JudgedPeer, programmed: &Verdict, connected: &Verdict, now: &Time) -> Verdict {
     let spec = &peer.object.spec;
-    let has_expired = spec
-        .expiration_time
-        .as_ref()
-        .is_some_and(|end| end.0 <= now.0);
+    let end = spec.expiration_time;
+    let has_expired = end.is_some_and(|end| end.seconds() <= now.0.as_second());
     let code = match connected.holds {
         _ if spec.suspend => Code::Suspended,
         _ if has_expired => Code::Expired,

@@ -1,14 +1,12 @@
 //! IP packets between the networks of both ends. Pure.
 
-use std::net::IpAddr;
-
 use muxtunnel_crds as crds;
 use muxtunnel_crds::{
     NetworkEnd, NetworkForwarding, NetworkRule, NetworkSettings, Protocol, SecurityMode,
 };
 use muxtunnel_gateway_config::{
-    Cidr, MTU_DEFAULT, NetworkDns, NetworkPeer, QUIC_MTU_DEFAULT, Rule, check_network_dns,
-    check_network_pool,
+    Cidr, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, HostPattern, MTU_DEFAULT, Network, NetworkPeer,
+    Ports, QUIC_MTU_DEFAULT, Rule,
 };
 
 use super::{JudgedPeer, each};
@@ -20,48 +18,12 @@ pub(in crate::tunnel_controller) const NOBODY: &str = "-";
 /// The networks of both ends, and the interfaces of their gateways.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidatedNetwork {
-    /// The entry's networks.
-    pub entry: NetworkSide,
-    /// The exit's networks.
-    pub exit: NetworkSide,
-    /// MTU of the interfaces in bytes.
-    pub mtu: u16,
-    /// Queues of the interfaces.
-    pub queues: u16,
-    /// The networks of each entry.
-    pub peers: Vec<NetworkPeer>,
-    /// Networks from which each entry gets an address.
-    pub pools: Vec<Cidr>,
-    /// DNS servers of the exit's networks, which the exit assigns to entries.
-    pub dns: Option<NetworkDns>,
-    /// Whether entries may send packets to one another.
-    pub peers_reach_each_other: bool,
-    /// Permitted destinations of packets from entries. If empty, all of the exit's networks.
-    pub allow: Vec<Rule>,
-    /// Forbidden destinations of packets from entries.
-    pub deny: Vec<Rule>,
-}
-
-/// The networks of one end.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NetworkSide {
-    /// The networks.
-    pub cidrs: Vec<Cidr>,
-    /// Addresses of the interface.
-    pub addresses: Vec<IpAddr>,
-    /// How the pod forwards packets.
-    pub forwarding: NetworkForwarding,
-}
-
-impl NetworkSide {
-    fn of(field: &str, asked: &NetworkEnd) -> Result<Self, String> {
-        let cidrs = cidrs(&format!("{field}.cidrs"), &asked.cidrs)?;
-        Ok(Self {
-            addresses: addresses(&format!("{field}.addresses"), &asked.addresses, &cidrs)?,
-            cidrs,
-            forwarding: asked.forwarding.unwrap_or_default(),
-        })
-    }
+    /// The entry's end.
+    pub entry: NetworkEnd,
+    /// The exit's end.
+    pub exit: NetworkEnd,
+    /// The network in the exit's configuration.
+    pub config: Network,
 }
 
 impl ValidatedNetwork {
@@ -87,9 +49,10 @@ impl ValidatedNetwork {
     }
 
     fn of_tunnel(asked: &crds::Network, protocol: Protocol) -> Result<Self, String> {
-        let entry = NetworkSide::of("network.entry", &asked.entry)?;
-        let exit = NetworkSide::of("network.exit", &asked.exit)?;
-        if entry.forwarding == NetworkForwarding::Snat && entry.addresses.is_empty() {
+        let (entry, exit) = (asked.entry.clone(), asked.exit.clone());
+        check_end("network.entry", &entry)?;
+        check_end("network.exit", &exit)?;
+        if entry.forwarding == Some(NetworkForwarding::Snat) && entry.addresses.is_empty() {
             let sentence = "network.entry.forwarding: SNAT needs network.entry.addresses, because the packets get an address of them";
             return Err(sentence.to_owned());
         }
@@ -101,108 +64,90 @@ impl ValidatedNetwork {
         protocol: Protocol,
         (peers, identifies): (&[JudgedPeer], bool),
     ) -> Result<Self, String> {
-        let entry = NetworkSide {
-            cidrs: cidrs("network.peerCIDRs", &asked.peer_cidrs)?,
-            ..NetworkSide::default()
+        let entry = NetworkEnd {
+            cidrs: asked.peer_cidrs.clone(),
+            ..NetworkEnd::default()
         };
-        let pools = cidrs("network.addressPools", &asked.address_pools)?;
-        check_network_pool(&pools, &entry.cidrs).map_err(|problem| problem.to_string())?;
-        let exit = NetworkSide::of("network", &asked.end)?;
-        let mut peers: Vec<_> = peers.iter().filter_map(JudgedPeer::network).collect();
-        if identifies && peers.is_empty() && pools.is_empty() {
+        check_cidrs("network.peerCIDRs", &entry.cidrs)?;
+        check_end("network", &asked.end)?;
+        let mut network = Self::common(entry, asked.end.clone(), &asked.settings, protocol)?;
+        let config = &mut network.config;
+        config.peers = peers.iter().filter_map(JudgedPeer::network).collect();
+        if identifies && config.peers.is_empty() && asked.address_pools.is_empty() {
             // Without peers and pools, a gateway gives all networks to the first entry.
-            peers.push(NetworkPeer {
+            config.peers.push(NetworkPeer {
                 identity: NOBODY.to_owned(),
-                cidrs: entry.cidrs.clone(),
+                cidrs: asked.peer_cidrs.clone(),
             });
         }
-        let network = Self::common(entry, exit, &asked.settings, protocol)?;
-        Ok(Self {
-            pools,
-            peers,
-            peers_reach_each_other: asked.peers_reach_each_other,
-            ..network
-        })
+        config.pool.clone_from(&asked.address_pools);
+        config.peers_reach_each_other = asked.peers_reach_each_other;
+        Ok(network)
     }
 
     fn common(
-        entry: NetworkSide,
-        exit: NetworkSide,
+        entry: NetworkEnd,
+        exit: NetworkEnd,
         asked: &NetworkSettings,
         protocol: Protocol,
     ) -> Result<Self, String> {
-        Ok(Self {
-            mtu: asked.mtu.unwrap_or(mtu_of(protocol)),
+        let mtu = match protocol {
+            Protocol::Quic => QUIC_MTU_DEFAULT,
+            _ => MTU_DEFAULT,
+        };
+        let config = Network {
+            device: DEVICE_DEFAULT.to_owned(),
+            node: DEVICE_NODE_DEFAULT.to_owned(),
+            entry_cidrs: entry.cidrs.clone(),
+            exit_cidrs: exit.cidrs.clone(),
+            mtu: asked.mtu.unwrap_or(mtu),
+            offloads: true,
             queues: asked.queues.unwrap_or(1),
             peers: Vec::new(),
-            pools: Vec::new(),
-            dns: (asked.dns.as_ref())
-                .map(|dns| self::dns(dns, &exit.cidrs))
-                .transpose()?,
+            pool: Vec::new(),
+            dns: asked.dns.clone(),
+            set_addresses: false,
+            dns_file: None,
             peers_reach_each_other: false,
-            allow: rules("network.allow", &asked.allow)?,
-            deny: rules("network.deny", &asked.deny)?,
+            allow: each("network.allow", &asked.allow, rule)?,
+            deny: each("network.deny", &asked.deny, rule)?,
+        };
+        Ok(Self {
             entry,
             exit,
+            config,
         })
     }
 }
 
-const fn mtu_of(protocol: Protocol) -> u16 {
-    match protocol {
-        Protocol::Quic => QUIC_MTU_DEFAULT,
-        _ => MTU_DEFAULT,
-    }
-}
-
-fn dns(asked: &crds::NetworkDns, exit_cidrs: &[Cidr]) -> Result<NetworkDns, String> {
-    let dns = NetworkDns {
-        servers: each("network.dns.servers", &asked.servers, |text| address(text))?,
-        domains: asked.domains.clone(),
-    };
-    check_network_dns(&dns, exit_cidrs).map_err(|problem| problem.to_string())?;
-    Ok(dns)
-}
-
-/// Parses networks, because only parsed text may become an argument of a command.
-pub(super) fn cidrs(field: &str, asked: &[String]) -> Result<Vec<Cidr>, String> {
-    each(field, asked, |text| cidr(text))
-}
-
-fn address(text: &str) -> Result<IpAddr, String> {
-    let address = text.parse();
-    address.map_err(|_| format!("{text:?} is not an address"))
-}
-
-/// Parses one network.
-pub(super) fn cidr(text: &str) -> Result<Cidr, String> {
-    let cidr = text.parse::<Cidr>();
-    let cidr = cidr.map_err(|problem| problem.to_string())?;
-    match cidr.is_every() {
-        true => Err(format!(
-            "{text} contains every address: use its two halves (0.0.0.0/1 and 128.0.0.0/1, or ::/1 and 8000::/1)"
-        )),
-        false => Ok(cidr),
-    }
-}
-
-fn addresses(field: &str, asked: &[String], within: &[Cidr]) -> Result<Vec<IpAddr>, String> {
-    each(field, asked, |text| {
-        let address = address(text)?;
-        match within.iter().any(|cidr| cidr.contains(address)) {
-            true => Ok(address),
+fn check_end(field: &str, end: &NetworkEnd) -> Result<(), String> {
+    check_cidrs(&format!("{field}.cidrs"), &end.cidrs)?;
+    let is_own = |address| end.cidrs.iter().any(|cidr| cidr.contains(address));
+    each(
+        &format!("{field}.addresses"),
+        &end.addresses,
+        |address| match is_own(*address) {
+            true => Ok(()),
             false => Err(format!("{address} is not within the cidrs of this end")),
-        }
-    })
+        },
+    )
+    .map(drop)
 }
 
-fn rules(field: &str, asked: &[NetworkRule]) -> Result<Vec<Rule>, String> {
-    each(field, asked, |asked| {
-        Rule::try_from(&crds::Rule {
-            host: asked.cidr.is_none().then(|| "*".to_owned()),
-            cidr: asked.cidr.clone(),
-            port: asked.port,
-            end_port: asked.end_port,
-        })
+fn check_cidrs(field: &str, cidrs: &[Cidr]) -> Result<(), String> {
+    let checked = each(field, cidrs, |cidr| match cidr.is_every() {
+        true => Err(format!(
+            "{cidr} contains every address: use its two halves (0.0.0.0/1 and 128.0.0.0/1, or ::/1 and 8000::/1)"
+        )),
+        false => Ok(()),
+    });
+    checked.map(drop)
+}
+
+fn rule(asked: &NetworkRule) -> Result<Rule, &'static str> {
+    Ok(Rule {
+        host: asked.cidr.map_or(HostPattern::Any, HostPattern::Network),
+        ports: Ports::of(asked.port, asked.end_port)?,
+        peer: None,
     })
 }

@@ -14,12 +14,12 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxExitSpec, MuxPeer, SecurityMode};
 use muxtunnel_gateway_config::{
-    Cidr, ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, Peer, PeerLimits, PeerList,
+    Cidr, GatewayKey, KEY_BYTES, NetworkPeer, Peer, PeerLimits, PeerList, Role,
     check_certificate_peers, check_network_of_peer, check_peers,
 };
 use serde_yaml::Value;
 
-use super::{Dereferenced, connect, network, rules};
+use super::{Dereferenced, each, rules};
 use crate::tunnel_controller::document::{NETWORK_PEERS, PEERS, cidrs_of, items, lessened};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::problem::Problem;
@@ -108,16 +108,8 @@ pub(super) fn judged(
 }
 
 fn key_bytes(text: &str) -> Option<[u8; KEY_BYTES]> {
-    let key = GatewayKey::of_role(text, KeyRole::Exit).ok()?;
+    let key = GatewayKey::of_role(text, Role::Exit).ok()?;
     Some(*key.bytes())
-}
-
-/// The limits in force.
-fn limits(asked: PeerLimits) -> PeerLimits {
-    PeerLimits {
-        carriers: asked.carriers.or(Some(PeerLimits::CARRIERS_DEFAULT)),
-        ..asked
-    }
 }
 
 fn no(code: Code, detail: String) -> Problem {
@@ -131,10 +123,9 @@ fn wrong(detail: String) -> Problem {
 /// Judges each peer by its own fields, those of the exit and those of older peers.
 struct Judge<'a> {
     exit: Option<&'a MuxExitSpec>,
-    /// `network.peerCIDRs` and `network.addressPools` of the exit. Empty if they are invalid, because
-    /// the exit's spec is then not applied.
-    bounds: Vec<Cidr>,
-    pools: Vec<Cidr>,
+    /// `network.peerCIDRs` and `network.addressPools` of the exit.
+    bounds: &'a [Cidr],
+    pools: &'a [Cidr],
     namespace: &'a str,
     /// The known keys of the exit itself.
     own: Vec<[u8; KEY_BYTES]>,
@@ -145,17 +136,13 @@ struct Judge<'a> {
 impl<'a> Judge<'a> {
     fn new(exit: Option<&'a MuxExitSpec>, named: &'a Dereferenced, namespace: &'a str) -> Self {
         let network = exit.and_then(|exit| exit.network.as_deref());
-        let cidrs = |list: fn(&muxtunnel_crds::ExitNetwork) -> &[String]| {
-            let parsed = network.and_then(|network| network::cidrs("", list(network)).ok());
-            parsed.unwrap_or_default()
-        };
         let own = named.credentials.own.iter();
         let own = own.filter_map(|own| own.status.public_key.as_deref());
         let config_map = named.live.config_maps.get(&End::Exit);
         Self {
             exit,
-            bounds: cidrs(|network| &network.peer_cidrs),
-            pools: cidrs(|network| &network.address_pools),
+            bounds: network.map_or(&[], |network| &network.peer_cidrs),
+            pools: network.map_or(&[], |network| &network.address_pools),
             namespace,
             own: own.filter_map(key_bytes).collect(),
             documents: config_map.map_or(Vec::new(), |own| own.documents.values().collect()),
@@ -209,16 +196,13 @@ impl<'a> Judge<'a> {
     /// The peer without its networks and reverse ports.
     fn own_fields(&self, object: &MuxPeer) -> Result<Peer, Problem> {
         let spec = &object.spec;
-        let keys = connect::keys("publicKeys", &spec.public_keys, KeyRole::Entry);
+        let keys = each("publicKeys", &spec.public_keys, |text| {
+            GatewayKey::of_role(text, Role::Entry)
+        });
         let peer = Peer {
-            name: Some(object.name_any()),
             public_keys: keys.map_err(|problem| no(Code::KeyInvalid, problem))?,
             certificate_names: spec.certificate_names.clone(),
-            suspend: spec.suspend,
-            expiration_time: expiration_time(object).map_err(wrong)?,
-            allow: rules::parsed("allow", &spec.allow, self.namespace).map_err(wrong)?,
-            deny: rules::parsed("deny", &spec.deny, self.namespace).map_err(wrong)?,
-            limits: limits(spec.limits.unwrap_or_default()),
+            ..self.without_identities(object)
         };
         self.check(&peer)?;
         match fits(&peer, object) {
@@ -227,6 +211,24 @@ impl<'a> Judge<'a> {
                 "the peer has more than {PEER_BYTES_MAX} bytes in the gateways' configuration: use fewer or wider \
                  rules and networks"
             ))),
+        }
+    }
+
+    /// The fields that need no check.
+    fn without_identities(&self, object: &MuxPeer) -> Peer {
+        let spec = &object.spec;
+        let limits = spec.limits.unwrap_or_default();
+        Peer {
+            name: Some(object.name_any()),
+            suspend: spec.suspend,
+            expiration_time: spec.expiration_time,
+            allow: rules::canonical(&spec.allow, self.namespace),
+            deny: rules::canonical(&spec.deny, self.namespace),
+            limits: PeerLimits {
+                carriers: limits.carriers.or(Some(PeerLimits::CARRIERS_DEFAULT)),
+                ..limits
+            },
+            ..Peer::default()
         }
     }
 
@@ -262,21 +264,15 @@ impl<'a> Judge<'a> {
         keys.retain(|key| spec.public_keys.contains(&key.to_string()));
         let names = &mut last.certificate_names;
         names.retain(|name| spec.certificate_names.contains(name));
-        last.suspend = spec.suspend;
-        last.limits = limits(spec.limits.unwrap_or_default());
-        if let Ok(time) = expiration_time(object) {
-            last.expiration_time = time;
+        let mut new = Peer {
+            public_keys: last.public_keys,
+            certificate_names: last.certificate_names,
+            ..self.without_identities(object)
+        };
+        if !fits(&new, object) {
+            (new.allow, new.deny) = (last.allow, last.deny);
         }
-        let parsed = |field, list| rules::parsed(field, list, self.namespace);
-        if let (Ok(allow), Ok(deny)) = (parsed("allow", &spec.allow), parsed("deny", &spec.deny)) {
-            let new = Peer {
-                allow,
-                deny,
-                ..last.clone()
-            };
-            last = if fits(&new, object) { new } else { last };
-        }
-        self.check(&last).ok().map(|()| last)
+        self.check(&new).ok().map(|()| new)
     }
 
     /// The networks that the gateways have of a MuxPeer.
@@ -339,17 +335,11 @@ impl<'a> Judge<'a> {
     /// The networks that the peer may have, and why another one is left out.
     fn networks(&self, object: &MuxPeer, taken: &Taken) -> (Vec<Cidr>, Option<Problem>) {
         let (mut networks, mut problem) = (Vec::new(), None);
-        for (index, text) in object.spec.network_cidrs.iter().enumerate() {
-            let found = network::cidr(text);
-            let found = found.map_err(|problem| wrong(format!("networkCIDRs[{index}]: {problem}")));
-            let found = found.and_then(|network| {
-                self.check_network(network)?;
-                // Without the exit's spec, an older peer may name networks that it never had.
-                self.exit.map_or(Ok(()), |_| taken.check_network(network))?;
-                Ok(network)
-            });
-            match found {
-                Ok(network) => networks.push(network),
+        for network in object.spec.network_cidrs.iter().copied() {
+            // Without the exit's spec, an older peer may name networks that it never had.
+            let is_free = |()| self.exit.map_or(Ok(()), |_| taken.check_network(network));
+            match self.check_network(network).and_then(is_free) {
+                Ok(()) => networks.push(network),
                 Err(found) => problem = problem.or(Some(found)),
             }
         }
@@ -383,13 +373,6 @@ impl<'a> Judge<'a> {
             None => Ok(()),
         }
     }
-}
-
-fn expiration_time(object: &MuxPeer) -> Result<Option<ExpirationTime>, String> {
-    let time = object.spec.expiration_time.as_ref();
-    let time = time.map(|time| ExpirationTime::parse(&time.0.to_string()));
-    let time = time.transpose();
-    time.map_err(|problem| format!("expirationTime: {problem}"))
 }
 
 /// Whether the text of the peer in the gateways' configuration has at most [`PEER_BYTES_MAX`] bytes.

@@ -1,12 +1,11 @@
 //! The gateways' rules for targets that are not in forwards. Pure.
 
 use muxtunnel_codes::Code;
-use muxtunnel_crds as crds;
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{Cidr, HostPattern, Rule};
 
 use super::target::not_permitted;
-use super::{Dereferenced, Finding, each};
+use super::{Dereferenced, Finding};
 use crate::tunnel_controller::object::Object;
 use crate::tunnel_controller::references::{canonical_rule, services_of_rule};
 
@@ -16,14 +15,14 @@ pub(super) fn rules(
     object: &Object,
     namespace: &str,
     named: &Dereferenced,
-) -> Result<(config::Policy, Vec<Finding>), String> {
+) -> (config::Policy, Vec<Finding>) {
     let mut findings = Vec::new();
-    let mut deny = parsed("deny", object.deny(), namespace)?;
+    let mut deny = canonical(object.deny(), namespace);
     let mut allow = Vec::new();
-    let rules = parsed("allow", object.allow(), namespace)?;
+    let rules = canonical(object.allow(), namespace);
     for (index, (rule, asked)) in rules.into_iter().zip(object.allow()).enumerate() {
-        let host = asked.host.as_deref();
-        let services = host.map(|host| services_of_rule(host, namespace));
+        let services = asked.host.names();
+        let services = services.map(|host| services_of_rule(&host, namespace));
         let mut services = services.into_iter().flatten();
         match services.find(|service| named.forbidden.contains(service)) {
             None => allow.push(rule),
@@ -46,27 +45,14 @@ pub(super) fn rules(
         allow,
         deny,
         protected: protected.collect(),
-        nat64_prefixes: each("nat64Prefixes", object.nat64_prefixes(), |text| {
-            text.parse::<Cidr>()
-        })?,
+        nat64_prefixes: object.nat64_prefixes().to_vec(),
     };
-    Ok((policy, findings))
+    (policy, findings)
 }
 
-/// The rules of the list `field`. A rule of a MuxPeer narrows the exit's rules, so a Service of
-/// another namespace needs no grant there.
-pub(super) fn parsed(
-    field: &str,
-    rules: &[crds::Rule],
-    namespace: &str,
-) -> Result<Vec<Rule>, String> {
-    each(field, rules, |asked| rule(asked, namespace))
-}
-
-fn rule(asked: &crds::Rule, namespace: &str) -> Result<Rule, &'static str> {
-    let host = asked.host.as_deref();
-    Rule::try_from(&crds::Rule {
-        host: host.map(|host| canonical_rule(host, namespace)),
-        ..asked.clone()
-    })
+/// The rules with canonical hosts. A rule of a MuxPeer narrows the exit's rules, so a Service of another
+/// namespace needs no grant there.
+pub(super) fn canonical(rules: &[Rule], namespace: &str) -> Vec<Rule> {
+    let rules = rules.iter();
+    rules.map(|rule| canonical_rule(rule, namespace)).collect()
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muxtunnel_contract::ports;
-use muxtunnel_crds::{ClientsType, ServiceSettings, ServiceType};
+use muxtunnel_crds::{ListenPort, ServiceSettings, ServiceType, Ssh};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
-use super::{Clients, ValidatedGateway};
+use super::ValidatedGateway;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::object::Object;
@@ -27,67 +27,20 @@ pub struct ValidatedService {
     pub ports: Vec<ListenPort>,
 }
 
-/// A port of clients.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ListenPort {
-    /// The name of the forward, the proxy or the reverse port.
-    pub name: String,
-    /// The port.
-    pub port: u16,
-    /// The port of the nodes.
-    pub node_port: Option<u16>,
-    /// The clients that the NetworkPolicy permits.
-    pub clients: Clients,
-}
-
-/// A port in the spec.
-struct Asked<'a> {
-    end: End,
-    /// The item of the spec.
-    kind: &'static str,
-    name: &'a str,
-    port: u16,
-    service_name: Option<&'a str>,
-    node_port: Option<u16>,
-    from: Option<&'a muxtunnel_crds::Clients>,
-}
-
-/// The item of the spec and its name.
-macro_rules! asked {
-    ($end:expr, $kind:literal, $item:expr) => {
-        Asked {
-            end: $end,
-            kind: $kind,
-            name: &$item.name,
-            port: $item.port,
-            service_name: $item.service_name.as_deref(),
-            node_port: $item.node_port,
-            from: $item.from.as_ref(),
-        }
-    };
-}
-
-/// All ports of clients, in the order of the spec.
-fn asked(object: &Object) -> Vec<Asked<'_>> {
+/// All ports of clients, in the order of the spec, each with its end and the noun of the item.
+fn asked(object: &Object) -> impl Iterator<Item = (End, &'static str, &ListenPort)> {
     let forwards = object.forwards().iter();
-    let forwards = forwards.map(|item| asked!(End::Entry, "forward", item));
+    let forwards = forwards.map(|item| (End::Entry, "forward", &item.listen));
     let proxies = object.proxies().iter();
-    let proxies = proxies.map(|item| asked!(End::Entry, "proxy", item));
+    let proxies = proxies.map(|item| (End::Entry, "proxy", &item.listen));
     // The exit of a reverse forward may belong to another object, which has the port.
     let reverse = object.reverse_forwards().iter();
     let reverse = reverse.filter(|_| object.has_exit());
-    let reverse = reverse.map(|item| asked!(End::Exit, "reverse forward", item));
-    let exit = object
-        .exit()
-        .map_or(&[][..], |exit| &exit.spec.reverse_ports);
-    let ports = exit
-        .iter()
-        .map(|item| asked!(End::Exit, "reverse port", item));
-    forwards
-        .chain(proxies)
-        .chain(reverse)
-        .chain(ports)
-        .collect()
+    let reverse = reverse.map(|item| (End::Exit, "reverse forward", &item.listen));
+    let exit = object.exit().into_iter();
+    let ports = exit.flat_map(|exit| &exit.spec.reverse_ports);
+    let ports = ports.map(|port| (End::Exit, "reverse port", port));
+    forwards.chain(proxies).chain(reverse).chain(ports)
 }
 
 /// The Services of the ports, by name.
@@ -101,40 +54,38 @@ pub(super) fn of(
         let asked = asked.find(|service| service.name == name);
         asked.map_or_else(ServiceSettings::default, |asked| asked.settings.clone())
     };
-    let mut used = Used::of(object, gateways);
+    let mut used = own_ports(object, gateways);
     let mut services: BTreeMap<String, ValidatedService> = BTreeMap::new();
-    for asked in asked(object) {
-        let of_item = |problem: String| format!("{} {}: {problem}", asked.kind, asked.name);
-        let name = asked.service_name.map_or_else(
-            || match asked.end {
-                End::Exit => holder.kind.reverse_service(&holder.name),
-                end => holder.kind.child(end, &holder.name),
-            },
-            str::to_owned,
-        );
-        used.take(asked.end, asked.port).map_err(of_item)?;
+    for (end, noun, asked) in asked(object) {
+        let of_item = |problem: String| format!("{noun} {}: {problem}", asked.name);
+        let name = asked.service_name.clone().unwrap_or_else(|| match end {
+            End::Exit => holder.kind.reverse_service(&holder.name),
+            end => holder.kind.child(end, &holder.name),
+        });
+        if !used.insert((end, asked.port)) {
+            return Err(of_item(format!(
+                "port {} of the {} gateways is in use: choose another port",
+                asked.port,
+                end.component()
+            )));
+        }
         let service = services.entry(name.clone());
         let service = service.or_insert_with(|| ValidatedService {
             settings: settings(&name),
             name,
-            end: asked.end,
+            end,
             ports: Vec::new(),
         });
-        check(&asked, service).map_err(of_item)?;
-        service.ports.push(ListenPort {
-            name: asked.name.to_owned(),
-            port: asked.port,
-            node_port: asked.node_port,
-            clients: Clients::of(asked.from, ClientsType::Namespace),
-        });
+        check(end, asked, service).map_err(of_item)?;
+        service.ports.push(asked.clone());
     }
     Ok(services.into_values().collect())
 }
 
-/// Checks a port for the Service `service`, which has the earlier ports.
-fn check(asked: &Asked<'_>, service: &ValidatedService) -> Result<(), String> {
+/// Checks a port of `end` for the Service `service`, which has the earlier ports.
+fn check(end: End, asked: &ListenPort, service: &ValidatedService) -> Result<(), String> {
     let name = &service.name;
-    if service.end != asked.end {
+    if service.end != end {
         return Err(format!(
             "serviceName {name} is also the Service of a port of the {}: choose another name",
             service.end.component()
@@ -160,29 +111,13 @@ fn check(asked: &Asked<'_>, service: &ValidatedService) -> Result<(), String> {
     Ok(())
 }
 
-/// The ports in use, by end.
-struct Used(BTreeSet<(End, u16)>);
-
-impl Used {
-    /// The ports of the gateways themselves.
-    fn of(object: &Object, gateways: &BTreeMap<End, ValidatedGateway>) -> Self {
-        let probe = object.wan_emulation().map(|_| ports::WAN_PROBE);
-        let all = gateways.iter().flat_map(|(end, gateway)| {
-            let own = [CARRIER_PORT, ADMIN_PORT].into_iter();
-            let ssh = gateway.ssh.as_ref().map(|ssh| ssh.port);
-            let own = own.chain(probe).chain(ssh);
-            own.map(|port| (*end, port))
-        });
-        Self(all.collect())
-    }
-
-    fn take(&mut self, end: End, port: u16) -> Result<(), String> {
-        match self.0.insert((end, port)) {
-            true => Ok(()),
-            false => Err(format!(
-                "port {port} of the {} gateways is in use: choose another port",
-                end.component()
-            )),
-        }
-    }
+/// The ports of the gateways themselves, by end.
+fn own_ports(object: &Object, gateways: &BTreeMap<End, ValidatedGateway>) -> BTreeSet<(End, u16)> {
+    let probe = object.wan_emulation().map(|_| ports::WAN_PROBE);
+    let all = gateways.iter().flat_map(|(end, gateway)| {
+        let own = [CARRIER_PORT, ADMIN_PORT].into_iter();
+        let ssh = gateway.ssh.as_ref().map(Ssh::port);
+        own.chain(probe).chain(ssh).map(|port| (*end, port))
+    });
+    all.collect()
 }

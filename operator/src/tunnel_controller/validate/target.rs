@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use muxtunnel_codes::Code;
 use muxtunnel_crds::Target;
 use muxtunnel_gateway_config as config;
 
@@ -14,20 +15,26 @@ use crate::tunnel_controller::references::{
     EVERY, ServiceName, canonical_host, host_of_pod, service_name, services_of_host,
 };
 
-/// Why a target is not usable, as a sentence.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Missing {
-    /// The Service or its port is missing.
-    Service(String),
-    /// The Service has no ready endpoint.
-    Endpoint(String),
-    /// The Service's namespace does not permit the reference. The sentence does not reveal whether
-    /// the Service exists.
-    Permission {
-        sentence: String,
-        /// The Service's host name, which gateways dialled while it was permitted.
-        host: String,
-    },
+/// A target for the gateways, and its problem.
+#[derive(Default)]
+pub(super) struct Resolved {
+    /// Removed in three cases: the Service lacks the port, the Service is an alias, or its namespace does
+    /// not permit the reference. The target of a missing Service is kept.
+    pub(super) target: Option<config::Target>,
+    /// Why the target is not usable, as a sentence. Without a permission, it does not reveal whether the
+    /// Service exists.
+    pub(super) problem: Option<(Code, String)>,
+    /// The host name of a Service without permission, which gateways dialled while it was permitted.
+    pub(super) denied: Option<String>,
+}
+
+impl Resolved {
+    fn without_target(code: Code, sentence: String) -> Self {
+        Self {
+            problem: Some((code, sentence)),
+            ..Self::default()
+        }
+    }
 }
 
 /// What decides the meaning of a target.
@@ -41,77 +48,76 @@ pub(super) struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Returns the target and its problem. The target of a missing Service is kept. A target is
-    /// removed in three cases: the Service lacks the port, the Service is an alias, or its namespace
-    /// does not permit the reference.
-    pub(super) fn resolve(&self, target: &Target) -> (Option<config::Target>, Option<Missing>) {
+    pub(super) fn resolve(&self, target: &Target) -> Resolved {
         let Target {
             service_ref,
             host,
             port,
         } = target;
+        let wrong = |sentence: &str| {
+            Resolved::without_target(Code::TargetServiceNotFound, sentence.to_owned())
+        };
         match (service_ref, host) {
             // The operator does not know the Services of another cluster.
-            (Some(_), _) if !self.is_dialled_here => {
-                let sentence = "serviceRef needs an exit of the same object: with connect, name the target in host";
-                (None, Some(Missing::Service(sentence.to_owned())))
-            }
+            (Some(_), _) if !self.is_dialled_here => wrong(
+                "serviceRef needs an exit of the same object: with connect, name the target in host",
+            ),
             (Some(service), _) => self.of_service(&service_name(service, self.namespace), *port),
             (None, Some(host)) if self.is_dialled_here => self.of_host(host, *port),
             // Gateways of another cluster resolve and dial the target.
-            (None, Some(host)) => (Some(tcp(lower_case(host), *port)), None),
-            (None, None) => {
-                let sentence = "the target has neither serviceRef nor host: set one of both";
-                (None, Some(Missing::Service(sentence.to_owned())))
-            }
+            (None, Some(host)) => tcp(lower_case(host), *port),
+            (None, None) => wrong("the target has neither serviceRef nor host: set one of both"),
         }
     }
 
-    fn of_service(
-        &self,
-        service: &ServiceName,
-        port: u16,
-    ) -> (Option<config::Target>, Option<Missing>) {
+    fn of_service(&self, service: &ServiceName, port: u16) -> Resolved {
         let host = format!("{}.{}.svc", service.name, service.namespace);
         if let Some(forbidden) = self.forbidden(service, &host) {
-            return (None, Some(forbidden));
+            return forbidden;
         }
         match self.service_port(port, service) {
-            Ok(port) => (Some(tcp(host, port)), self.unready(service)),
-            Err(Unusable::Absent(missing)) => {
-                (Some(tcp(host, port)), Some(Missing::Service(missing)))
+            Ok(port) => Resolved {
+                problem: self.unready(service),
+                ..tcp(host, port)
+            },
+            Err(Unusable::Absent(absent)) => Resolved {
+                problem: Some((Code::TargetServiceNotFound, absent)),
+                ..tcp(host, port)
+            },
+            Err(Unusable::Wrong(wrong)) => {
+                Resolved::without_target(Code::TargetServiceNotFound, wrong)
             }
-            Err(Unusable::Wrong(missing)) => (None, Some(Missing::Service(missing))),
         }
     }
 
-    fn of_host(&self, host: &str, port: u16) -> (Option<config::Target>, Option<Missing>) {
+    fn of_host(&self, host: &str, port: u16) -> Resolved {
         let dialled = host_of_pod(host, self.namespace, &self.named.services)
             .unwrap_or_else(|| canonical_host(host, self.namespace));
         for service in services_of_host(host, self.namespace) {
             if let Some(forbidden) = self.forbidden(&service, &dialled) {
-                return (None, Some(forbidden));
+                return forbidden;
             }
             if let Some(wrong) = self.host_problem(port, &service) {
-                return (None, Some(Missing::Service(wrong)));
+                return Resolved::without_target(Code::TargetServiceNotFound, wrong);
             }
         }
-        (Some(tcp(dialled, port)), None)
+        tcp(dialled, port)
     }
 
-    fn forbidden(&self, service: &ServiceName, host: &str) -> Option<Missing> {
+    fn forbidden(&self, service: &ServiceName, host: &str) -> Option<Resolved> {
+        let sentence = || not_permitted(service, (self.kind, self.namespace));
         let is_forbidden = self.named.forbidden.contains(service);
-        is_forbidden.then(|| Missing::Permission {
-            sentence: not_permitted(service, (self.kind, self.namespace)),
-            host: host.to_owned(),
+        is_forbidden.then(|| Resolved {
+            denied: Some(host.to_owned()),
+            ..Resolved::without_target(Code::TargetNotPermitted, sentence())
         })
     }
 
     /// The problem of a Service without a ready endpoint. `None` if the endpoints are not known.
-    fn unready(&self, service: &ServiceName) -> Option<Missing> {
+    fn unready(&self, service: &ServiceName) -> Option<(Code, String)> {
         let endpoints = self.named.endpoints.get(service)?;
         let sentence = || format!("{} has no ready endpoints", self.noun(service));
-        (!endpoints.ready).then(|| Missing::Endpoint(sentence()))
+        (!endpoints.ready).then(|| (Code::TargetNotReady, sentence()))
     }
 
     /// The problem of an existing Service whose host name is a target. For a Service of another
@@ -187,8 +193,11 @@ pub(super) fn not_permitted(
     )
 }
 
-const fn tcp(host: String, port: u16) -> config::Target {
-    config::Target::Tcp { host, port }
+fn tcp(host: String, port: u16) -> Resolved {
+    Resolved {
+        target: Some(config::Target::Tcp { host, port }),
+        ..Resolved::default()
+    }
 }
 
 /// The canonical form that both ends compare.

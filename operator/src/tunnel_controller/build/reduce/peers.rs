@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muxtunnel_crds::Member;
-use muxtunnel_gateway_config::{Cidr, ExpirationTime, ListenRule};
+use muxtunnel_gateway_config::{Cidr, ListenRule, Member};
 use serde_yaml::Value;
 
 use super::retain;
@@ -60,7 +59,7 @@ pub(in super::super) fn withdraw_of_peers(document: &mut Value, asked: &BTreeMap
                 return None;
             }
             if rest != networks {
-                let texts = rest.iter().map(|cidr| Value::from(cidr.to_string()));
+                let texts = rest.iter().map(|cidr| Value::from(format!("{cidr:#}")));
                 set_items(&mut kept, &[CIDRS], texts.collect());
             }
         }
@@ -86,13 +85,14 @@ pub(in super::super) fn withdraw_of_peers(document: &mut Value, asked: &BTreeMap
 pub(in super::super) fn withdraw_members(document: &mut Value, present: &[Member]) {
     change_items(document, &MEMBERS, |own| {
         let name = own.get("name")?.as_str()?;
-        let now = present.iter().find(|now| now.name == name)?;
+        let mut present = present.iter();
+        let now = present.find(|now| now.name.as_deref() == Some(name))?;
         let mut kept = own.clone();
+        let listed: Vec<_> = now.public_keys.iter().map(ToString::to_string).collect();
         retain(&mut kept, &["publicKeys"], |key| {
-            let listed = now.public_keys.iter();
             listed
-                .into_iter()
-                .any(|listed| key.as_str() == Some(listed))
+                .iter()
+                .any(|listed| key.as_str() == Some(listed.as_str()))
         });
         if items(&kept, &["publicKeys"]).is_empty() {
             return None;
@@ -100,9 +100,8 @@ pub(in super::super) fn withdraw_members(document: &mut Value, present: &[Member
         if now.suspend {
             kept["suspend"] = true.into();
         }
-        let time = now.expiration_time.as_ref();
-        if let Some(Ok(time)) = time.map(|time| ExpirationTime::parse(&time.0.to_string())) {
-            kept["expirationTime"] = time.text().into();
+        if let Some(time) = now.expiration_time {
+            kept["expirationTime"] = time.to_string().into();
         }
         Some(kept)
     });
