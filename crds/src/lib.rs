@@ -66,7 +66,9 @@ pub use readable::readable;
 pub use references::{ExitRef, HostPort, IssuerRef, SecretRef, ServiceRef, UsersSecretRef};
 pub use rendezvous::{Member, MuxRendezvous, MuxRendezvousSpec, MuxRendezvousStatus};
 pub use rules::{OWN_SERVICE_ENDS, is_unsafe_sysctl};
-pub use security::{CertificateSource, Certificates, ExitSecurity, Security, SecurityMode};
+pub use security::{
+    CertificateSource, Certificates, CsiSource, ExitSecurity, Security, SecurityMode,
+};
 pub use service::{
     CarrierService, ExternalTrafficPolicy, IpFamily, IpFamilyPolicy, Service, ServiceSettings,
     ServiceType,

@@ -44,7 +44,7 @@ pub use peers::JudgedPeer;
 pub use pods::{ValidatedPods, ValidatedWan};
 pub use replicas::Replicas;
 pub(super) use rollouts::asked;
-pub use security::ValidatedSecurity;
+pub use security::{CertificateVolume, ValidatedSecurity};
 pub(super) use services::SSH;
 pub use services::{ListenPort, ValidatedService};
 pub use ssh::ValidatedSsh;

@@ -2,16 +2,17 @@
 //! the TUN driver's node.
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, KeyToPath, ProjectedVolumeSource, SecretProjection, SecretVolumeSource,
-    Volume, VolumeMount, VolumeProjection,
+    CSIVolumeSource, ConfigMapVolumeSource, KeyToPath, ProjectedVolumeSource, SecretProjection,
+    SecretVolumeSource, Volume, VolumeMount, VolumeProjection,
 };
 use muxtunnel_contract::secrets;
+use muxtunnel_crds::CsiSource;
 
 use super::{End, config, network};
 use crate::pods;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::validate::{
-    UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
+    CertificateVolume, UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
 };
 
 /// Mount point of the configuration.
@@ -74,7 +75,10 @@ fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
     };
     match security {
         ValidatedSecurity::None => None,
-        ValidatedSecurity::Certificates { secret, .. } => Some(secret_volume(KEYS_VOLUME, secret)),
+        ValidatedSecurity::Certificates { volume, .. } => Some(match volume {
+            CertificateVolume::Secret(secret) => secret_volume(KEYS_VOLUME, secret),
+            CertificateVolume::Csi(csi) => csi_volume(csi),
+        }),
         ValidatedSecurity::Pair { secret } => {
             let (own, other) = match end {
                 End::Exit => (secrets::EXIT_KEY, secrets::ENTRY_PUBLIC_KEY),
@@ -119,6 +123,22 @@ fn secret_volume(name: &str, secret: &str) -> Volume {
         secret: Some(SecretVolumeSource {
             secret_name: Some(secret.to_owned()),
             ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+/// The volume of a CSI driver. The operator names no Secret for the driver, so the driver gets only
+/// what it may read itself.
+fn csi_volume(csi: &CsiSource) -> Volume {
+    let attributes = &csi.attributes;
+    Volume {
+        name: KEYS_VOLUME.to_owned(),
+        csi: Some(CSIVolumeSource {
+            driver: csi.driver.clone(),
+            read_only: Some(true),
+            volume_attributes: (!attributes.is_empty()).then(|| attributes.clone()),
+            ..CSIVolumeSource::default()
         }),
         ..Volume::default()
     }
