@@ -190,6 +190,7 @@ codes! {
     ContainerCrashing = 416, "A container of a gateway pod ends each time that it starts.", "Correct the fault that the message names. If the message names no fault, run `kubectl logs --previous` on the container.";
     OutOfMemory = 417, "The kernel ended a container of a gateway pod, because the container exceeded its memory limit.", "Raise `resources.limits.memory` in the end's template. If the template has no limit, a LimitRange of the namespace sets one.";
     SecretNotMounted = 418, "A gateway pod has not started. It probably waits for a Secret.", "Create the Secrets and keys that the message names. If all of them exist, run `kubectl describe` on the pod, whose Events contain the reason.";
+    VolumeNotMounted = 419, "The kubelet cannot mount a volume of a gateway pod.", "Remove the cause that the message names. If the cause is a CSI driver of `csi`, check that the driver runs on the pod's node and writes inline volumes, and that `csi.attributes` has the values that the driver needs.";
 
     // 043x: versions of the operator.
     UnknownValue = 430, "This version of the operator cannot decode an object, for example because a newer version wrote it. The operator applies no spec that depends on the object. Running gateways keep their configuration, and the operator renews the certificates that it issued for them.", "Upgrade the operator to the version that knows the value in the message, or change the value.";

@@ -149,6 +149,16 @@ pub struct Permitted {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub pod_metadata_keys: Vec<String>,
+    /// Names of CSI drivers whose volumes may have the certificates of gateways (`csi`), such as
+    /// spiffe.csi.cert-manager.io. The object sets the attributes of the volume. Permit only drivers
+    /// that write files, and whose attributes give no access to other data and to names of others.
+    /// Default: no drivers.
+    #[schemars(
+        length(max = 8),
+        inner(length(min = 1, max = 63), regex(pattern = patterns::CSI_DRIVER)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub csi_drivers: Vec<String>,
 }
 
 /// A feature that needs a permission. WANEmulation: the field `wanEmulation`. Network: the field

@@ -31,6 +31,8 @@ pub(crate) const CONTROLLER_NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[-._/a
 pub(crate) const IMAGE: &str = "^[a-zA-Z0-9][-._:@/a-zA-Z0-9]*$";
 /// A key of a label or annotation, or a prefix of keys that ends in `/*`.
 pub(crate) const METADATA_KEY: &str = "^([-._a-zA-Z0-9]+/)?[-._a-zA-Z0-9]+$|^[-._a-zA-Z0-9]+/[*]$";
+/// The name of a CSI driver, such as `spiffe.csi.cert-manager.io`.
+pub(crate) const CSI_DRIVER: &str = "^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?$";
 /// A trust domain of SPIFFE IDs.
 pub(crate) const TRUST_DOMAIN: &str = "^[-._a-z0-9]+$";
 /// Bits per second, from 100k to 10G.

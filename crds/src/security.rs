@@ -1,5 +1,7 @@
 //! The security of a tunnel's carriers.
 
+use std::collections::BTreeMap;
+
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,18 +62,18 @@ pub struct Certificates {
     /// `connect`.
     pub exit: Option<CertificateSource>,
     /// The names of entries that the exit gateways accept: DNS names, IP addresses and URIs. Required
-    /// if `entry` has `secretRef`. Default with `issuerRef`: the SPIFFE ID of the entry.
+    /// if `entry` has `secretRef` or `csi`. Default with `issuerRef`: the SPIFFE ID of the entry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 256), regex(pattern = patterns::CERTIFICATE_NAME)), extend("x-kubernetes-list-type" = "set"))]
     pub entry_names: Vec<String>,
     /// The names of exits that the entry gateways accept: DNS names, IP addresses and URIs. Required
-    /// if `exit` has `secretRef`. Default with `issuerRef`: the SPIFFE ID of the exit.
+    /// if `exit` has `secretRef` or `csi`. Default with `issuerRef`: the SPIFFE ID of the exit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 256), regex(pattern = patterns::CERTIFICATE_NAME)), extend("x-kubernetes-list-type" = "set"))]
     pub exit_names: Vec<String>,
 }
 
-/// The source of a certificate: exactly one of `secretRef` and `issuerRef`.
+/// The source of a certificate: exactly one of `secretRef`, `issuerRef` and `csi`.
 #[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -82,4 +84,24 @@ pub struct CertificateSource {
     pub secret_ref: Option<SecretRef>,
     /// The issuer of cert-manager that issues the certificate.
     pub issuer_ref: Option<IssuerRef>,
+    /// The volume of a CSI driver that writes the files `tls.crt`, `tls.key` and `ca.crt`, such as
+    /// spiffe.csi.cert-manager.io. The MuxClass lists the permitted drivers in
+    /// `permitted.csiDrivers`. A changed certificate applies to new carriers.
+    pub csi: Option<CsiSource>,
+}
+
+/// An inline volume of a CSI driver, which the gateways mount read-only.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::csi_attributes())]
+pub struct CsiSource {
+    /// Name of the CSI driver.
+    #[schemars(length(min = 1, max = 63), regex(pattern = patterns::CSI_DRIVER))]
+    pub driver: String,
+    /// What the driver needs to know, as in `volumeAttributes` of a pod. The gateways run as group
+    /// 65532, unless the cluster replaces it, and the driver must let this group read the files. A
+    /// change restarts the gateways. Default: none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 1024}))]
+    pub attributes: BTreeMap<String, String>,
 }

@@ -8,6 +8,7 @@
 //! - the turns that decide which tests run in parallel ([`turn`])
 //! - the resources under test ([`tunnel`], [`benchmark`])
 //! - gateways with a moved clock ([`clock`])
+//! - the kinds of objects ([`definitions`])
 //! - refused objects ([`admission`])
 //! - faults ([`faults`])
 //!
@@ -21,6 +22,7 @@ pub mod benchmark;
 pub mod clock;
 pub mod cluster;
 pub mod debug;
+pub mod definitions;
 pub mod faults;
 pub mod keys;
 pub mod namespace;

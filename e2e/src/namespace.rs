@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, Resource};
 
 use crate::cluster::Cluster;
-use crate::{operator, wait};
+use crate::{definitions, operator, wait};
 
 /// Time-out for the deletion of earlier tests' namespaces, including namespaces with hundreds of
 /// tunnels.
@@ -169,14 +169,11 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 /// Prints the state of the namespace and the end of the operator's log. Ignores errors, because the
 /// test has already failed.
 async fn dump(ns: &TestNamespace) {
+    let own = definitions::kinds().unwrap_or_default();
+    let all = format!("{own},networkpolicies,all,configmaps");
     let looks: [&[&str]; 6] = [
-        &[
-            "get",
-            "muxtunnels,muxpeers,muxbenchmarks,muxgrants,networkpolicies,all,configmaps",
-            "-o",
-            "wide",
-        ],
-        &["get", "muxtunnels,muxpeers,muxbenchmarks", "-o", "yaml"],
+        &["get", &all, "-o", "wide"],
+        &["get", &own, "-o", "yaml"],
         &["get", "events", "--sort-by=.lastTimestamp"],
         &["describe", "pods"],
         &[

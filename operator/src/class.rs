@@ -270,6 +270,21 @@ impl Class {
             self.name
         ))
     }
+
+    /// Why a certificate may not come from the CSI driver `driver`. Drivers have other rights than the
+    /// object's author.
+    #[must_use]
+    pub fn refused_driver(&self, driver: &str) -> Option<String> {
+        let permitted = self.spec.permitted.as_ref();
+        let drivers = permitted.map_or(&[][..], |permitted| &permitted.csi_drivers);
+        let sentence = || {
+            format!(
+                "security.certificates: csi.driver {driver}: permitted.csiDrivers of MuxClass {} does not have this driver",
+                self.name
+            )
+        };
+        (!drivers.iter().any(|known| known == driver)).then(sentence)
+    }
 }
 
 /// Whether `key` is the key `pattern`, or has its prefix `PREFIX/*`.

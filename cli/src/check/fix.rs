@@ -132,6 +132,7 @@ pub(super) fn condition(reason: &str, owner: &Owner) -> String {
         | Code::ContainerCrashing
         | Code::OutOfMemory
         | Code::SecretNotMounted
+        | Code::VolumeNotMounted
         | Code::SysctlForbidden
         | Code::WanUnsupported
         | Code::WanDelayOff => format!("kubectl describe pods {}", owner.children()),

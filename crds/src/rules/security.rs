@@ -23,8 +23,17 @@ pub(crate) fn certificates_of_mode() -> Rule {
 
 pub(crate) fn certificate_source() -> Rule {
     rule(
-        "has(self.secretRef) != has(self.issuerRef)",
-        "'a certificate needs exactly one of secretRef and issuerRef'",
+        "[has(self.secretRef), has(self.issuerRef), has(self.csi)].exists_one(given, given)",
+        "'a certificate needs exactly one of secretRef, issuerRef and csi'",
+    )
+}
+
+/// The kubelet tells drivers the pod by these keys, and may leave them out.
+pub(crate) fn csi_attributes() -> Rule {
+    rule(
+        "!has(self.attributes) || self.attributes.all(key, size(key) <= 253 && !key.startsWith('csi.storage.k8s.io/'))",
+        "'csi: the keys of attributes of driver ' + self.driver + ' must have at most 253 characters, and not begin with \
+         csi.storage.k8s.io/, which is for the kubelet: remove the others'",
     )
 }
 
@@ -54,13 +63,11 @@ pub(crate) fn own_keys_need_another_end() -> Rule {
 pub(crate) fn certificate_names_needed(end: &str) -> Rule {
     rule(
         format!(
-            "!has(self.exit) || {} || !{}",
+            "!has(self.exit) || {} || has(self.{end}.issuerRef)",
             given(&format!("{end}Names")),
-            has(&format!("self.{end}.secretRef"))
         ),
         format!(
-            "'security.certificates.{end} with secretRef ' + self.{end}.secretRef.name + ' needs {end}Names, the names in \
-             the certificate'"
+            "'security.certificates.{end} without issuerRef needs {end}Names, the names in the certificate'"
         ),
     )
 }

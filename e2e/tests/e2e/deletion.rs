@@ -7,20 +7,22 @@ use anyhow::{Result, ensure};
 use kube::api::DeleteParams;
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, turn, wait, with_temp_ns};
+use muxtunnel_e2e::{
+    PodSecurity, TestNamespace, definitions, tools, tunnel, turn, wait, with_temp_ns,
+};
 
 use crate::tunnel_to_web;
 
 /// Kinds of objects that could remain after the deletion. Events are not included, because they
 /// expire by themselves.
 const KINDS: &str = "deployments,replicasets,statefulsets,daemonsets,jobs,pods,services,endpointslices,\
-    configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets,\
-    muxtunnels,muxexits,muxpeers,muxrendezvous,muxbenchmarks,muxgrants";
+    configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets";
 
 async fn objects(ns: &TestNamespace) -> Result<BTreeSet<String>> {
+    let kinds = format!("{KINDS},{}", definitions::kinds()?);
     let names = tools::run(
         "kubectl",
-        &["get", KINDS, "--namespace", &ns.name, "-o", "name"],
+        &["get", &kinds, "--namespace", &ns.name, "-o", "name"],
     )
     .await?;
     Ok(names.lines().map(str::to_owned).collect())

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use muxtunnel_e2e::page::{self, Step};
-use muxtunnel_e2e::{Cluster, tools, turn};
+use muxtunnel_e2e::{Cluster, definitions, tools, turn};
 
 /// The second cluster, because the page installs and removes the chart.
 const CLUSTER: Cluster = Cluster::Second;
@@ -61,9 +61,11 @@ async fn run(steps: &[Step]) -> Result<()> {
 /// already failed.
 async fn dump() {
     let namespace = format!("--namespace={NAMESPACE}");
+    let own = definitions::kinds().unwrap_or_default();
+    let all = format!("{own},all,events");
     for question in [
-        &["get", "all,muxtunnels,events", &namespace, "--output=wide"][..],
-        &["get", "muxtunnels", &namespace, "--output=yaml"],
+        &["get", &all, &namespace, "--output=wide"][..],
+        &["get", &own, &namespace, "--output=yaml"],
         &[
             "logs",
             "deployment/muxtunnel",

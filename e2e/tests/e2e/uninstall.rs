@@ -10,24 +10,18 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tunnel, turn, wait, with_temp_ns_in};
+use muxtunnel_e2e::{
+    Cluster, PodSecurity, TestNamespace, definitions, tunnel, turn, wait, with_temp_ns_in,
+};
 
 use crate::tunnel_to_web;
 
 /// Checks the tunnel while the chart is not installed.
 async fn without_the_chart(ns: &TestNamespace) -> Result<()> {
-    ns.kubectl(&[
-        "get",
-        "crd",
-        "muxtunnels.muxtunnel.dev",
-        "muxexits.muxtunnel.dev",
-        "muxpeers.muxtunnel.dev",
-        "muxrendezvous.muxtunnel.dev",
-        "muxbenchmarks.muxtunnel.dev",
-        "muxgrants.muxtunnel.dev",
-        "muxclasses.muxtunnel.dev",
-    ])
-    .await?;
+    let names = definitions::names()?;
+    let names = names.iter().map(String::as_str);
+    let get: Vec<_> = ["get", "crd"].into_iter().chain(names).collect();
+    ns.kubectl(&get).await?;
     let probe = ["round-trips.sh", "t-entry", "8080", "3"];
     pods::run(ns, "without", &probe, Duration::from_secs(180)).await?;
     // Another release can take over the definitions.
@@ -169,19 +163,11 @@ async fn definitions_go_with_every_object_and_what_these_owned() -> Result<()> {
     let ns = namespace_with_a_tunnel(Cluster::Second).await?;
     uninstall().await?;
     let outcome = async {
-        let definitions = [
-            "delete",
-            "crd",
-            "muxtunnels.muxtunnel.dev",
-            "muxexits.muxtunnel.dev",
-            "muxpeers.muxtunnel.dev",
-            "muxrendezvous.muxtunnel.dev",
-            "muxbenchmarks.muxtunnel.dev",
-            "muxgrants.muxtunnel.dev",
-            "muxclasses.muxtunnel.dev",
-            "--timeout=60s",
-        ];
-        Cluster::Second.run("kubectl", &definitions).await?;
+        let names = definitions::names()?;
+        let names = names.iter().map(String::as_str);
+        let delete = ["delete", "crd", "--timeout=60s"].into_iter();
+        let delete: Vec<_> = delete.chain(names).collect();
+        Cluster::Second.run("kubectl", &delete).await?;
         nothing_left(&ns).await
     }
     .await;

@@ -35,7 +35,7 @@ use super::object::Object;
 use super::problem::Problem;
 use super::references::{ServiceName, references};
 use super::rollouts::Refusal;
-use super::sandbox;
+use super::sandbox::{self, Step};
 use crate::caches::Endpoints;
 use crate::class::Class;
 use crate::classes::NoClass;
@@ -79,6 +79,8 @@ pub struct Dereferenced {
     /// Why the sandboxes of pods failed, by UID of the pod. A pod whose sandbox did not fail, or
     /// whose Events do not name the failure, is missing.
     pub sandboxes: BTreeMap<String, Problem>,
+    /// Why the volumes of pods with a CSI driver are not mounted, by UID of the pod.
+    pub mounts: BTreeMap<String, Problem>,
 }
 
 /// Why the operator does not apply the spec. Only this function decides it.
@@ -168,7 +170,11 @@ async fn read(
     let gateways = named.live.pods.iter().flatten().map(AsRef::as_ref);
     let tuned = gateways.filter(|pod| sandbox::is_tuned(pod));
     let pods = tuned.chain(jobs.open_pods());
-    named.sandboxes = sandbox::failures(&access.reader, &holder.namespace, pods).await;
+    let (reader, namespace) = (&access.reader, &holder.namespace);
+    named.sandboxes = sandbox::failures(reader, namespace, Step::Sandbox, pods).await;
+    let gateways = named.live.pods.iter().flatten().map(AsRef::as_ref);
+    let with_driver = gateways.filter(|pod| sandbox::has_driver(pod));
+    named.mounts = sandbox::failures(reader, namespace, Step::Mount, with_driver).await;
     named.probes = jobs.seen(&access.reader, &named.sandboxes, now).await;
     Ok(class)
 }

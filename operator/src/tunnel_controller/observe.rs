@@ -229,9 +229,11 @@ pub async fn observe<G: Gateways>(
         if let Some(address) = running_address(&pod) {
             seen.answer = answers.remove(address);
         }
-        if seen.problem.is_none() && !object.pods.tuning.is_empty() {
-            let failure = pod.uid().and_then(|uid| state.sandboxes.get(&uid));
-            seen.problem = failure.cloned();
+        let uid = pod.uid().filter(|_| seen.problem.is_none());
+        if let Some(uid) = uid {
+            let sandbox = state.sandboxes.get(&uid);
+            let sandbox = sandbox.filter(|_| !object.pods.tuning.is_empty());
+            seen.problem = sandbox.or(state.mounts.get(&uid)).cloned();
         }
         pods.push(seen);
     }

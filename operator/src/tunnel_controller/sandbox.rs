@@ -1,7 +1,7 @@
-//! Finds why the sandboxes of pods failed, and why a Job has no pod. This module reads from the API
-//! server, and [`problem`] is the pure part.
+//! Finds why the sandboxes of pods failed, why the volume of a CSI driver is not mounted, and why a
+//! Job has no pod. This module reads from the API server, and [`problem`] is the pure part.
 //!
-//! A pod whose sandbox fails stays pending. Only the kubelet's Events contain the reason. The
+//! A pod whose sandbox or volume fails stays pending. Only the kubelet's Events contain the reason. The
 //! operator lists Events only if there is such a pod, once for all pods of a tunnel.
 
 use std::collections::BTreeMap;
@@ -18,8 +18,6 @@ use tracing::warn;
 use super::problem::Problem;
 use crate::reader::Reader;
 
-/// The reason of the kubelet's Event about a failed sandbox.
-const REASON: &str = "FailedCreatePodSandBox";
 /// Reason of the Event that the Job controller writes if it cannot create a pod.
 const NOT_CREATED: &str = "FailedCreate";
 /// Part of the API server's message if the namespace's Pod Security level rejects a pod.
@@ -32,12 +30,32 @@ const PAGE: u32 = 500;
 /// after an hour.
 const PAGES_MAX: usize = 4;
 
-/// Why the sandboxes of `pods` failed, by UID of the pod. A pod is missing if its sandbox did not
-/// fail, or if no Event reports the failure. A refusal of the API server is logged, and the pods'
-/// own status is used instead.
+/// What the kubelet has to do before a pod has a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Mount the volumes.
+    Mount,
+    /// Create the sandbox.
+    Sandbox,
+}
+
+impl Step {
+    /// The reason of the kubelet's Event about a failure.
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::Mount => "FailedMount",
+            Self::Sandbox => "FailedCreatePodSandBox",
+        }
+    }
+}
+
+/// Why `step` failed for `pods`, by UID of the pod. A pod is missing if the step did not fail, or if no
+/// Event reports the failure. A refusal of the API server is logged, and the pods' own status is used
+/// instead.
 pub(super) async fn failures<'a>(
     reader: &Reader,
     namespace: &str,
+    step: Step,
     pods: impl Iterator<Item = &'a Pod>,
 ) -> BTreeMap<String, Problem> {
     let waiting = pods.filter(|pod| waits_for_sandbox(pod));
@@ -47,7 +65,7 @@ pub(super) async fn failures<'a>(
         return BTreeMap::new();
     }
     let mut events: BTreeMap<String, Vec<Event>> = BTreeMap::new();
-    let fields = format!("regarding.kind=Pod,reason={REASON}");
+    let fields = format!("regarding.kind=Pod,reason={}", step.reason());
     let mut params = ListParams::default().fields(&fields).limit(PAGE);
     for _ in 0..PAGES_MAX {
         let (page, next) = list(reader, namespace, &params).await;
@@ -63,7 +81,7 @@ pub(super) async fn failures<'a>(
         params = params.continue_token(&next);
     }
     let problems = events.into_iter().filter_map(|(uid, events)| {
-        let problem = problem(waiting.get(&uid)?, &events)?;
+        let problem = problem(step, waiting.get(&uid)?, &events)?;
         Some((uid, problem))
     });
     problems.collect()
@@ -98,6 +116,15 @@ pub(super) fn is_tuned(pod: &Pod) -> bool {
         .iter()
         .flat_map(|context| context.sysctls.iter().flatten());
     sysctls.any(|sysctl| sysctl.name != UNPRIVILEGED_PORT_START.0)
+}
+
+/// Whether the pod has the volume of a CSI driver.
+pub(super) fn has_driver(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    let mut volumes = spec
+        .into_iter()
+        .flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.any(|volume| volume.csi.is_some())
 }
 
 /// Why the Job's pod could not be created, for example because of a quota or Pod Security. Only the
@@ -136,12 +163,12 @@ fn waits_for_sandbox(pod: &Pod) -> bool {
         && !is_true("PodReadyToStartContainers")
 }
 
-/// The problem in the newest of `events` on `pod`. A sysctl is the cause if the Event names a
-/// sysctl of the pod, or its file in /proc.
-fn problem(pod: &Pod, events: &[Event]) -> Option<Problem> {
+/// The problem in the newest of `events` on `pod`. A sysctl is the cause of a failed sandbox if the
+/// Event names a sysctl of the pod, or its file in /proc.
+fn problem(step: Step, pod: &Pod, events: &[Event]) -> Option<Problem> {
     let own = events.iter().filter(|event| {
         let regarding = event.regarding.as_ref();
-        event.reason.as_deref() == Some(REASON)
+        event.reason.as_deref() == Some(step.reason())
             && regarding.and_then(|regarding| regarding.uid.as_ref()) == pod.metadata.uid.as_ref()
     });
     let newest = own.max_by_key(|event| {
@@ -155,13 +182,18 @@ fn problem(pod: &Pod, events: &[Event]) -> Option<Problem> {
     })?;
     let note = newest.note.as_deref().unwrap_or_default();
     let name = pod.name_any();
-    Some(match sysctl_of(pod, note) {
-        Some(sysctl) => Problem {
+    let sysctl = sysctl_of(pod, note).filter(|_| step == Step::Sandbox);
+    Some(match (step, sysctl) {
+        (_, Some(sysctl)) => Problem {
             code: Code::SandboxFailed,
             detail: format!("pod {name}: sysctl {sysctl}: {note}"),
         },
-        None => Problem {
+        (Step::Sandbox, None) => Problem {
             code: Code::GatewaysNotReady,
+            detail: format!("pod {name}: {note}"),
+        },
+        (Step::Mount, None) => Problem {
+            code: Code::VolumeNotMounted,
             detail: format!("pod {name}: {note}"),
         },
     })
@@ -199,7 +231,7 @@ mod tests {
 
     fn event(uid: &str, at: &str, note: &str) -> Event {
         serde_json::from_value(json!({
-            "metadata": {}, "reason": REASON, "note": note, "eventTime": null,
+            "metadata": {}, "reason": Step::Sandbox.reason(), "note": note, "eventTime": null,
             "regarding": {"uid": uid}, "deprecatedLastTimestamp": at,
         }))
         .unwrap()
@@ -233,7 +265,8 @@ mod tests {
                 "net.ipv4.tcp_rmem",
             ),
         ] {
-            let said = problem(&pod(json!([])), &[event("u", "2030-01-01T00:00:00Z", note)]);
+            let events = [event("u", "2030-01-01T00:00:00Z", note)];
+            let said = problem(Step::Sandbox, &pod(json!([])), &events);
             let said = said.unwrap();
             assert_eq!(said.code, Code::SandboxFailed);
             assert_eq!(said.detail, format!("pod p: sysctl {sysctl}: {note}"));
@@ -255,11 +288,13 @@ mod tests {
                 "write /proc/sys/net/ipv4/tcp_rmem: no",
             ),
         ];
-        let said = problem(&pod(json!([])), &events).unwrap();
+        let said = problem(Step::Sandbox, &pod(json!([])), &events).unwrap();
         assert_eq!(
             (said.code, said.detail.as_str()),
             (Code::GatewaysNotReady, "pod p: no address is free")
         );
-        assert_eq!(problem(&pod(json!([])), &events[2..]), None);
+        assert_eq!(problem(Step::Sandbox, &pod(json!([])), &events[2..]), None);
+        // Events of the other step do not count.
+        assert_eq!(problem(Step::Mount, &pod(json!([])), &events), None);
     }
 }

@@ -13,6 +13,7 @@ mod health;
 mod interruptions;
 mod keys;
 mod kinds;
+mod mounts;
 mod paused;
 mod peers;
 mod probe;
@@ -72,6 +73,16 @@ fn peer_json(name: &str, key: &str, more: &Value) -> Value {
         "metadata": {"name": name, "namespace": "site", "uid": format!("uid-{name}"), "generation": 1},
         "spec": spec,
     })
+}
+
+/// [`SMALLEST`] with certificates of a CSI driver.
+fn with_driver() -> String {
+    let csi = "csi: {driver: spiffe.csi.cert-manager.io}";
+    let sources = format!("entry: {{{csi}}}, exit: {{{csi}}}");
+    SMALLEST.replace(
+        "{mode: None}",
+        &format!("{{mode: Certificates, certificates: {{{sources}, entryNames: [near], exitNames: [far]}}}}"),
+    )
 }
 
 /// A condition of the object at `path`.

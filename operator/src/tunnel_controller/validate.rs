@@ -38,7 +38,7 @@ pub use peers::JudgedPeer;
 pub use pods::ValidatedPods;
 pub use replicas::Replicas;
 pub(super) use rollouts::asked;
-pub use security::ValidatedSecurity;
+pub use security::{CertificateVolume, ValidatedSecurity};
 pub(super) use services::SSH;
 pub use services::ValidatedService;
 pub use state::ValidatedState;

@@ -1,14 +1,15 @@
 //! The volumes of a gateway's pod: the configuration, keys and certificates, users, files for ssh and
 //! the TUN driver's node.
 
-use k8s_openapi::api::core::v1::{Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{CSIVolumeSource, Volume, VolumeMount};
 use muxtunnel_contract::secrets;
+use muxtunnel_crds::CsiSource;
 
 use super::{End, config, network};
 use crate::pods;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::validate::{
-    USERS_FOLDER, UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
+    CertificateVolume, USERS_FOLDER, UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
 };
 
 /// Mount point of the configuration.
@@ -52,9 +53,10 @@ pub(super) fn mounted(
 fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
     Some(match security {
         ValidatedSecurity::None => return None,
-        ValidatedSecurity::Certificates { secret, .. } => {
-            pods::secret_volume(KEYS_VOLUME, secret.clone())
-        }
+        ValidatedSecurity::Certificates { volume, .. } => match volume {
+            CertificateVolume::Secret(secret) => pods::secret_volume(KEYS_VOLUME, secret.clone()),
+            CertificateVolume::Csi(csi) => csi_volume(csi),
+        },
         ValidatedSecurity::Pair { secret } => {
             let (own, other) = match end {
                 End::Exit => (secrets::EXIT_KEY, secrets::ENTRY_PUBLIC_KEY),
@@ -76,6 +78,22 @@ fn keys_volume(security: &ValidatedSecurity, end: End) -> Option<Volume> {
             pods::secrets_volume(KEYS_VOLUME, files)
         }
     })
+}
+
+/// The volume of a CSI driver. The operator names no Secret for the driver, so the driver gets only
+/// what it may read itself.
+fn csi_volume(csi: &CsiSource) -> Volume {
+    let attributes = &csi.attributes;
+    Volume {
+        name: KEYS_VOLUME.to_owned(),
+        csi: Some(CSIVolumeSource {
+            driver: csi.driver.clone(),
+            read_only: Some(true),
+            volume_attributes: (!attributes.is_empty()).then(|| attributes.clone()),
+            ..CSIVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
 }
 
 /// The volume with the users of an entry's forwards. The users may be in several Secrets. Each

@@ -138,6 +138,7 @@ async fn what_a_class_no_longer_permits_is_refused_and_its_gateways_stay() {
             format!("{SMALLEST}entry: {{template: {{metadata: {{annotations: {{note: x}}}}}}}}\n"),
             "template.metadata.annotations note",
         ),
+        (with_driver(), "security.certificates: csi.driver"),
     ] {
         let bench = Bench::new(&spec);
         bench.run().await;

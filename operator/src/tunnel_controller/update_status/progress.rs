@@ -138,6 +138,7 @@ const fn needs_administrator(code: Code) -> bool {
         | Code::ImageNotPulled
         | Code::ContainerCrashing
         | Code::SecretNotMounted
+        | Code::VolumeNotMounted
         | Code::BenchmarkRunning
         | Code::BenchmarkComplete
         | Code::BenchmarkCellsFailed

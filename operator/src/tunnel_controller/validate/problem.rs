@@ -11,6 +11,10 @@ pub(super) fn not_permitted(object: &Object, class: &Class) -> Option<String> {
         .ends()
         .filter_map(|end| object.template(end)?.metadata.as_ref());
     let key = metadata.find_map(|metadata| class.refused_key(metadata));
+    let mut drivers = object
+        .ends()
+        .filter_map(|end| object.certificates(end)?.csi.as_ref());
+    let driver = drivers.find_map(|csi| class.refused_driver(&csi.driver));
     let tuning = object.tuning();
     let features = [
         (
@@ -27,5 +31,5 @@ pub(super) fn not_permitted(object: &Object, class: &Class) -> Option<String> {
     ];
     let asked = features.into_iter().filter(|(is_asked, ..)| *is_asked);
     let mut refused = asked.filter_map(|(_, feature, field)| class.refusal(feature, field));
-    key.or_else(|| refused.next())
+    key.or(driver).or_else(|| refused.next())
 }

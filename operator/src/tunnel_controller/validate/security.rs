@@ -1,6 +1,6 @@
 //! The security of carriers. Pure.
 
-use muxtunnel_crds::SecurityMode;
+use muxtunnel_crds::{CsiSource, SecurityMode};
 
 use super::ValidatedCertificates;
 use crate::class::Class;
@@ -27,11 +27,20 @@ pub enum ValidatedSecurity {
     },
     /// Carriers use TLS with certificates of both ends.
     Certificates {
-        /// The Secret with certificate, key and authorities.
-        secret: String,
+        /// The volume with certificate, key and authorities.
+        volume: CertificateVolume,
         /// The names of the other end of the same object, of which its certificate has one.
         names: Vec<String>,
     },
+}
+
+/// A volume with the files of a certificate.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CertificateVolume {
+    /// A Secret.
+    Secret(String),
+    /// The volume of a CSI driver.
+    Csi(CsiSource),
 }
 
 impl ValidatedSecurity {
@@ -39,8 +48,16 @@ impl ValidatedSecurity {
     #[must_use]
     pub fn secrets(&self) -> Vec<&str> {
         match self {
-            Self::None => Vec::new(),
-            Self::Pair { secret } | Self::Certificates { secret, .. } => vec![secret],
+            Self::None
+            | Self::Certificates {
+                volume: CertificateVolume::Csi(_),
+                ..
+            } => Vec::new(),
+            Self::Pair { secret }
+            | Self::Certificates {
+                volume: CertificateVolume::Secret(secret),
+                ..
+            } => vec![secret],
             Self::PublicKeys { secrets } => secrets.iter().map(String::as_str).collect(),
         }
     }
@@ -78,19 +95,20 @@ impl Source<'_> {
     fn certificates(&self, end: End) -> Result<ValidatedSecurity, String> {
         let name = end.component();
         let asked = self.object.certificates(end).ok_or_else(|| {
-            format!("security.certificates has no source for the certificate of the {name} gateways: set secretRef or issuerRef")
+            format!("security.certificates has no source for the certificate of the {name} gateways: set secretRef, issuerRef or csi")
         })?;
-        let secret = match (&asked.secret_ref, &asked.issuer_ref) {
-            (Some(secret), None) => secret.name.clone(),
-            (None, Some(_)) => issued_secret(self.holder, end),
+        let volume = match (&asked.secret_ref, &asked.issuer_ref, &asked.csi) {
+            (Some(secret), None, None) => CertificateVolume::Secret(secret.name.clone()),
+            (None, Some(_), None) => CertificateVolume::Secret(issued_secret(self.holder, end)),
+            (None, None, Some(csi)) => CertificateVolume::Csi(csi.clone()),
             _ => {
                 return Err(format!(
-                    "security.certificates: set exactly one of secretRef and issuerRef for the {name} gateways"
+                    "security.certificates: set exactly one of secretRef, issuerRef and csi for the {name} gateways"
                 ));
             }
         };
         Ok(ValidatedSecurity::Certificates {
-            secret,
+            volume,
             names: self.certificates.names_of_other(end),
         })
     }

@@ -29,6 +29,8 @@ pub struct ValidatedState {
     pub members: Option<Vec<Member>>,
     /// Why the sandboxes of pods failed, by UID of the pod.
     pub sandboxes: BTreeMap<String, Problem>,
+    /// Why the volumes of pods with a CSI driver are not mounted, by UID of the pod.
+    pub mounts: BTreeMap<String, Problem>,
 }
 
 /// The state of an object according to the reads at `now`. `peers`: the peers as judged by the spec, if
@@ -50,5 +52,6 @@ pub(in crate::tunnel_controller) fn state(
         members: members.map(<[Member]>::to_vec),
         credentials: named.credentials,
         sandboxes: named.sandboxes,
+        mounts: named.mounts,
     }
 }

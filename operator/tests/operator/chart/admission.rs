@@ -48,6 +48,9 @@ fn policies(name: &str) -> Vec<Value> {
     policies.into_iter().cloned().collect()
 }
 
+/// A CSI driver that the chart with all values permits.
+const DRIVER: &str = "spiffe.csi.cert-manager.io";
+
 /// A request of the operator's account in the chart with all values, and its objects.
 struct Asked<'a> {
     operation: &'a str,
@@ -368,6 +371,31 @@ fn workloads_have_our_images_accounts_and_privileges_alone() {
         (
             at("volumes"),
             json!([{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]),
+        ),
+        (
+            at("volumes"),
+            json!([{"name": "keys", "csi": {"driver": "nfs.csi.k8s.io", "readOnly": true}}]),
+        ),
+        (
+            at("volumes"),
+            json!([{"name": "keys", "csi": {"driver": DRIVER}}]),
+        ),
+        (
+            at("volumes"),
+            json!([{"name": "keys", "csi": {"driver": DRIVER, "readOnly": false}}]),
+        ),
+        (
+            at("volumes"),
+            json!([{"name": "keys", "csi": {
+                "driver": DRIVER, "readOnly": true, "nodePublishSecretRef": {"name": "any"},
+            }}]),
+        ),
+        (
+            at("volumes"),
+            json!([{"name": "keys", "csi": {
+                "driver": DRIVER, "readOnly": true,
+                "volumeAttributes": {"csi.storage.k8s.io/pod.namespace": "other"},
+            }}]),
         ),
         ("/metadata/ownerReferences".to_owned(), Value::Null),
         ("/metadata/labels".to_owned(), Value::Null),

@@ -36,6 +36,53 @@ fn certificates_come_from_the_secret_of_each_end() {
     assert_eq!(plain["spec"]["volumes"].as_array().map(Vec::len), Some(1));
 }
 
+/// [`EXIT`] with a certificate of a CSI driver.
+fn exit_with_driver(csi: &str) -> String {
+    format!("{EXIT}security: {{mode: Certificates, certificates: {{csi: {csi}}}}}\n")
+}
+
+/// The gateway reads the same files as from a Secret.
+#[test]
+fn certificates_come_from_the_volume_of_a_driver() {
+    let attributes = json!({"spiffe.csi.cert-manager.io/fs-group": "65532"});
+    for (csi, volume) in [
+        (
+            "{driver: spiffe.csi.cert-manager.io}".to_owned(),
+            json!({"driver": "spiffe.csi.cert-manager.io", "readOnly": true}),
+        ),
+        (
+            format!("{{driver: spiffe.csi.cert-manager.io, attributes: {attributes}}}"),
+            json!({"driver": "spiffe.csi.cert-manager.io", "readOnly": true, "volumeAttributes": attributes}),
+        ),
+    ] {
+        let exit = built(&exit_with_driver(&csi));
+        let spec = &pod(&exit, "office-exit")["spec"];
+        assert_eq!(spec["volumes"][1], json!({"name": "keys", "csi": volume}));
+        let mount = json!({"name": "keys", "mountPath": "/etc/muxgate-keys", "readOnly": true});
+        assert_eq!(spec["containers"][0]["volumeMounts"][1], mount);
+        let of_secret = format!(
+            "{EXIT}security: {{mode: Certificates, certificates: {{secretRef: {{name: own}}}}}}\n"
+        );
+        let of_secret = config(&built(&of_secret), "office-exit");
+        assert_eq!(config(&exit, "office-exit"), of_secret);
+    }
+}
+
+#[test]
+fn a_driver_that_the_class_does_not_permit_is_refused() {
+    let sentence = |driver: &str| {
+        format!(
+            "security.certificates: csi.driver {driver}: permitted.csiDrivers of MuxClass muxtunnel does not have this driver"
+        )
+    };
+    let spec = exit_with_driver("{driver: nfs.csi.k8s.io}");
+    assert_eq!(refusal(&spec), sentence("nfs.csi.k8s.io"));
+    let driver = "spiffe.csi.cert-manager.io";
+    let strict = class_with(|spec| spec["permitted"] = json!({}));
+    let spec = exit_with_driver(&format!("{{driver: {driver}}}"));
+    assert_eq!(refusal_with(&spec, strict), sentence(driver));
+}
+
 /// Each pod has its own private key and the public key of the other end, and no other end's private
 /// key.
 #[test]

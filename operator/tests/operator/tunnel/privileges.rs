@@ -248,8 +248,15 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
             for volume in pod["volumes"].as_array().into_iter().flatten() {
                 let mut kinds = volume.as_object().unwrap().keys();
                 let known = |kind: &String| {
-                    ["name", "configMap", "secret", "projected", "emptyDir"]
-                        .contains(&kind.as_str())
+                    [
+                        "name",
+                        "configMap",
+                        "secret",
+                        "projected",
+                        "emptyDir",
+                        "csi",
+                    ]
+                    .contains(&kind.as_str())
                 };
                 assert!(kinds.all(known), "{name}: {volume}");
                 if let Some(source) = volume.get("configMap") {
@@ -260,6 +267,11 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
                     assert!(hashes.bytes().all(is_hash), "{name}: {key}");
                     let items = json!([{"key": key, "path": "config.yaml"}]);
                     assert_eq!(source["items"], items, "{name}");
+                }
+                if let Some(source) = volume.get("csi") {
+                    assert_eq!(source["driver"], "spiffe.csi.cert-manager.io", "{name}");
+                    assert_eq!(source["readOnly"], true, "{name}");
+                    assert!(source["nodePublishSecretRef"].is_null(), "{name}");
                 }
                 // The token of a service account is projected, too.
                 for source in volume["projected"]["sources"]
