@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use futures::stream::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::DynamicObject;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config, Error as ControllerError};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -21,7 +20,7 @@ use crate::caches::{Cache, Caches};
 use crate::failure::{self, Coded};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::watches::Watched;
+use crate::watches::{ObjectId, Watched};
 
 /// Reconciles the objects of one kind.
 pub(crate) trait Reconciler: 'static {
@@ -46,8 +45,8 @@ pub(crate) trait Reconciler: 'static {
     ) -> impl Future<Output = Result<Action, Self::Error>>;
 
     /// Called if the object was deleted or never existed.
-    fn forget(&self, object: &ObjectRef<DynamicObject>) {
-        self.backoffs().is_gone(object);
+    fn forget(&self, object: &ObjectId) {
+        self.backoffs().forget(object);
     }
 }
 
@@ -72,7 +71,7 @@ pub(crate) async fn run<R: Reconciler>(
                     .await
             })
         },
-        |object, error, reconciler: Arc<R>| reconciler.backoffs().failed(object.as_ref(), error),
+        |object, error, reconciler: Arc<R>| reconciler.backoffs().failed(&id(&*object), error),
         reconciler.clone(),
         store,
         triggers
@@ -87,7 +86,12 @@ pub(crate) async fn run<R: Reconciler>(
             // child has the labels of an object that never existed.
             Err(ControllerError::ObjectNotFound(object)) => {
                 missed.missed(&object);
-                reconciler.forget(&object);
+                let (kind, namespace) = (object.dyntype.kind, object.namespace);
+                reconciler.forget(&ObjectId {
+                    namespace: namespace.unwrap_or_default(),
+                    kind,
+                    name: object.name,
+                });
             }
             Err(error) => warn!(error = %failure::chain(&error), "a reconciliation failed"),
         }
@@ -108,9 +112,13 @@ async fn reconcile_newest<R: Reconciler>(
         .timed(&kind, reconciler.clone().reconcile(object.clone()))
         .await;
     if ended.is_ok() {
-        reconciler.backoffs().succeeded(object.as_ref());
+        reconciler.backoffs().forget(&id(&*object));
     }
     ended
+}
+
+fn id<K: Watched>(object: &K) -> ObjectId {
+    ObjectRef::from_obj(object).into()
 }
 
 /// The API of a kind in `namespace`, or in all namespaces.

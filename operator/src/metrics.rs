@@ -24,7 +24,7 @@ use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -38,7 +38,6 @@ use crate::leader::Leadership;
 use crate::watch_clock::WatchClock;
 use crate::watches::Watched;
 use classes::Figures;
-use requests::RequestLabels;
 use tunnels::Tunnels;
 
 /// Content type of `/metrics`.
@@ -50,33 +49,18 @@ const RECONCILE_SECONDS: [f64; 9] = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5
 /// Upper bounds of the buckets for requests, in seconds.
 const REQUEST_SECONDS: [f64; 9] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReconcileLabels {
-    kind: String,
-    result: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabels {
-    kind: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ErrorLabels {
-    kind: String,
-    code: String,
-}
-
-type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+/// The names and values of the labels of a series.
+type LabelSet<const N: usize> = [(&'static str, String); N];
+type Histograms<const N: usize> = Family<LabelSet<N>, Histogram, fn() -> Histogram>;
 
 /// All metrics. Clones share them.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
-    reconciles: Histograms<ReconcileLabels>,
-    errors: Family<ErrorLabels, Counter>,
-    queue: Family<KindLabels, Gauge>,
-    requests: Histograms<RequestLabels>,
+    reconciles: Histograms<2>,
+    errors: Family<LabelSet<2>, Counter>,
+    queue: Family<LabelSet<1>, Gauge>,
+    requests: Histograms<3>,
     /// The figures of gateways.
     pub tunnels: Tunnels,
     /// The figures of classes.
@@ -99,12 +83,9 @@ struct Conditions {
 
 impl Metrics {
     /// Creates the metrics. `leadership` and `watches` are read at each scrape.
-    #[must_use]
     pub fn new(leadership: Leadership, watches: Arc<WatchClock>) -> Self {
-        let reconciles: Histograms<_> =
-            Family::new_with_constructor(|| Histogram::new(RECONCILE_SECONDS));
-        let requests: Histograms<_> =
-            Family::new_with_constructor(|| Histogram::new(REQUEST_SECONDS));
+        let reconciles = Histograms::new_with_constructor(|| Histogram::new(RECONCILE_SECONDS));
+        let requests = Histograms::new_with_constructor(|| Histogram::new(REQUEST_SECONDS));
         let (errors, queue) = (Family::default(), Family::default());
         let tunnels = Tunnels::default();
         let mut registry = Registry::with_prefix("muxtunnel");
@@ -197,30 +178,25 @@ impl Metrics {
 
     /// Records a reconciliation. `code` is the reason of a failure.
     fn reconciled(&self, kind: &str, time: Duration, code: Option<Code>) {
-        let labels = ReconcileLabels {
-            kind: kind.to_owned(),
-            result: if code.is_some() { "error" } else { "success" }.to_owned(),
-        };
-        self.reconciles
-            .get_or_create(&labels)
-            .observe(time.as_secs_f64());
+        let kind = ("kind", kind.to_owned());
+        let result = if code.is_some() { "error" } else { "success" };
+        let labels = [kind.clone(), ("result", result.to_owned())];
+        let reconciles = self.reconciles.get_or_create(&labels);
+        reconciles.observe(time.as_secs_f64());
+        drop(reconciles);
         if let Some(code) = code {
-            let labels = ErrorLabels {
-                kind: kind.to_owned(),
-                code: code.to_string(),
-            };
+            let labels = [kind, ("code", code.to_string())];
             self.errors.get_or_create(&labels).inc();
         }
     }
 
     /// The queue of objects of type `K`, for one controller. The metric shows the sum of the queues
     /// of all scopes.
-    #[must_use]
     pub fn queue<K: Resource<DynamicType = ()>>(&self) -> Queue {
-        let kind = K::kind(&()).into_owned();
+        let labels = [("kind", K::kind(&()).into_owned())];
         Queue {
             waiting: Arc::default(),
-            depth: self.queue.get_or_create(&KindLabels { kind }).clone(),
+            depth: self.queue.get_or_create(&labels).clone(),
         }
     }
 }
@@ -235,32 +211,26 @@ pub struct Queue {
 impl Queue {
     /// Adds the object to the queue.
     pub fn joined<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
-        self.change(|waiting| {
-            waiting.insert((object.namespace.clone(), object.name.clone()));
-        });
+        let key = (object.namespace.clone(), object.name.clone());
+        if self.waiting.lock().insert(key) {
+            self.depth.inc();
+        }
     }
 
     /// Removes the object from the queue, because its reconciliation starts.
     pub fn left<K: Resource<DynamicType = ()>>(&self, object: &K) {
-        self.change(|waiting| {
-            waiting.remove(&key(object));
-        });
+        self.remove(&key(object));
     }
 
     /// Removes an object that does not exist from the queue.
     pub fn missed(&self, object: &ObjectRef<DynamicObject>) {
-        let key = (object.namespace.clone(), object.name.clone());
-        self.change(|waiting| {
-            waiting.remove(&key);
-        });
+        self.remove(&(object.namespace.clone(), object.name.clone()));
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeSet<Key>)) {
-        let mut waiting = self.waiting.lock();
-        let length = |waiting: &BTreeSet<Key>| i64::try_from(waiting.len()).unwrap_or(i64::MAX);
-        let before = length(&waiting);
-        change(&mut waiting);
-        self.depth.inc_by(length(&waiting) - before);
+    fn remove(&self, key: &Key) {
+        if self.waiting.lock().remove(key) {
+            self.depth.dec();
+        }
     }
 }
 
@@ -331,10 +301,8 @@ fn conditions(object: &Conditions) -> impl Iterator<Item = (Labels<'_>, ConstGau
             ("condition", condition.type_.as_str()),
             ("code", code(condition)),
         ];
-        (
-            labels,
-            ConstGauge::new(i64::from(condition.status == "True")),
-        )
+        let is_true = i64::from(condition.status == "True");
+        (labels, ConstGauge::new(is_true))
     })
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{
-    Capabilities, ContainerPort, EmptyDirVolumeSource, HTTPGetAction, Pod, PodSecurityContext,
-    Probe, ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
+    Capabilities, ContainerPort, ContainerStatus, EmptyDirVolumeSource, HTTPGetAction, Pod,
+    PodSecurityContext, Probe, ResourceRequirements, SeccompProfile, SecurityContext, Sysctl,
+    Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -18,33 +19,46 @@ const SHARED: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
 /// Default amounts of resources, by name.
 pub type Amounts<'a> = &'a [(&'a str, &'a str)];
 
-/// Whether the pod's readiness probe succeeds.
-#[must_use]
-pub fn is_ready(pod: &Pod) -> bool {
+/// Whether the condition `type_` of the pod is true.
+pub fn is_true(pod: &Pod, type_: &str) -> bool {
     let conditions = pod.status.iter().flat_map(|status| &status.conditions);
-    conditions
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    let mut conditions = conditions.flatten();
+    conditions.any(|condition| condition.type_ == type_ && condition.status == "True")
+}
+
+/// Whether the pod's readiness probe succeeds.
+pub fn is_ready(pod: &Pod) -> bool {
+    is_true(pod, "Ready")
+}
+
+/// The sysctls that the pod requests.
+pub fn sysctls(pod: &Pod) -> impl Iterator<Item = &Sysctl> {
+    let spec = pod.spec.as_ref();
+    let context = spec.and_then(|spec| spec.security_context.as_ref());
+    context
+        .into_iter()
+        .flat_map(|context| context.sysctls.iter().flatten())
+}
+
+/// The statuses of all containers of the pod, the init containers first.
+pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.iter();
+    let all =
+        status.flat_map(|status| [&status.init_container_statuses, &status.container_statuses]);
+    all.flat_map(|statuses| statuses.iter().flatten())
 }
 
 /// Whether the node has created the pod's sandbox, and so accepts the pod's sysctls. The pod need
 /// not be ready: an entry is not ready while it has no carrier.
-#[must_use]
 pub fn is_started(pod: &Pod) -> bool {
-    let Some(status) = &pod.status else {
-        return false;
-    };
-    let init = status.init_container_statuses.iter().flatten();
-    let mut containers = init.chain(status.container_statuses.iter().flatten());
-    containers.any(|container| {
-        let states = [&container.state, &container.last_state];
-        let mut states = states.into_iter().flatten();
-        states.any(|state| state.running.is_some() || state.terminated.is_some())
+    let mut states = containers(pod).flat_map(|one| [&one.state, &one.last_state]);
+    states.any(|state| {
+        let state = state.as_ref();
+        state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
     })
 }
 
 /// The pod's address.
-#[must_use]
 pub fn host(pod: &Pod) -> Option<String> {
     let host = pod.status.as_ref()?.pod_ip.clone();
     host.filter(|host| !host.is_empty())
@@ -52,22 +66,15 @@ pub fn host(pod: &Pod) -> Option<String> {
 
 /// Why the ReplicaSet cannot create pods, for example because of a quota, a LimitRange or Pod
 /// Security.
-#[must_use]
 pub fn replica_failure(deployment: &Deployment) -> Option<String> {
-    deployment
-        .status
-        .as_ref()?
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")
-        .and_then(|condition| condition.message.clone())
+    let mut conditions = deployment.status.as_ref()?.conditions.iter().flatten();
+    let failure = conditions.find(|one| one.type_ == "ReplicaFailure" && one.status == "True");
+    failure?.message.clone()
 }
 
 /// The resources of a container. A default applies only to a resource that `asked` does not name:
 /// if only a limit is set, Kubernetes requests the same amount, and a smaller default request would
 /// override this request.
-#[must_use]
 pub fn resources(
     asked: Option<&Resources>,
     requests: Amounts<'_>,
@@ -95,7 +102,6 @@ pub fn resources(
 
 /// The resources of a container beside the main container. Like the main container, it has the
 /// resources in `asked`, because quotas and LimitRanges apply to each container.
-#[must_use]
 pub fn helper_resources(
     asked: Option<&Resources>,
     requests: Amounts<'_>,
@@ -109,7 +115,6 @@ pub fn helper_resources(
 }
 
 /// The security context of a container that needs no privilege.
-#[must_use]
 pub fn unprivileged() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
@@ -123,7 +128,6 @@ pub fn unprivileged() -> SecurityContext {
 }
 
 /// The security context of a container that runs as root with `capabilities` alone.
-#[must_use]
 pub fn privileged(capabilities: &[&str]) -> SecurityContext {
     let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
     SecurityContext {
@@ -140,7 +144,6 @@ pub fn privileged(capabilities: &[&str]) -> SecurityContext {
 }
 
 /// The default profile of the container runtime.
-#[must_use]
 pub fn seccomp() -> SeccompProfile {
     SeccompProfile {
         type_: "RuntimeDefault".to_owned(),
@@ -153,7 +156,6 @@ pub fn seccomp() -> SeccompProfile {
 pub const UID: i64 = 65532;
 
 /// The security context of a pod with unprivileged containers.
-#[must_use]
 pub fn pod_security() -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
@@ -163,7 +165,6 @@ pub fn pod_security() -> PodSecurityContext {
 }
 
 /// A TCP port of a container.
-#[must_use]
 pub fn port(name: &str, number: u16) -> ContainerPort {
     ContainerPort {
         name: Some(name.to_owned()),
@@ -174,7 +175,6 @@ pub fn port(name: &str, number: u16) -> ContainerPort {
 }
 
 /// A probe by HTTP, with its period and time limit in seconds, and the number of failures.
-#[must_use]
 pub fn probe(path: &str, port: u16, (period, timeout): (i32, i32), failures: Option<i32>) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
@@ -190,7 +190,6 @@ pub fn probe(path: &str, port: u16, (period, timeout): (i32, i32), failures: Opt
 }
 
 /// Mounts the volume `name`.
-#[must_use]
 pub fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
@@ -201,7 +200,6 @@ pub fn mount(name: &str, path: &str) -> VolumeMount {
 
 /// Mounts the volume `name` for reading. The whole directory is mounted, because a file that is
 /// mounted by subPath never changes in a running pod.
-#[must_use]
 pub fn read_only(name: &str, path: &str) -> VolumeMount {
     VolumeMount {
         read_only: Some(true),
@@ -210,7 +208,6 @@ pub fn read_only(name: &str, path: &str) -> VolumeMount {
 }
 
 /// An empty directory of the pod.
-#[must_use]
 pub fn empty_volume(name: &str) -> Volume {
     Volume {
         name: name.to_owned(),

@@ -48,18 +48,18 @@ impl<K> Watched for K where
 {
 }
 
-/// An object that may need a reconciliation, of any kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trigger {
-    /// The kind.
-    pub kind: String,
+/// An object of any kind. The order is the order in which objects take the revision of their class.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
     /// The namespace.
     pub namespace: String,
+    /// The kind in the API.
+    pub kind: String,
     /// The name.
     pub name: String,
 }
 
-impl<K: Resource<DynamicType = ()>> From<ObjectRef<K>> for Trigger {
+impl<K: Resource<DynamicType = ()>> From<ObjectRef<K>> for ObjectId {
     fn from(object: ObjectRef<K>) -> Self {
         Self {
             kind: K::kind(&()).into_owned(),
@@ -99,29 +99,10 @@ pub fn children<K: Watched>(
     api: Api<DeserializeGuard<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
-) -> BoxStream<'static, Trigger> {
+) -> BoxStream<'static, ObjectId> {
     let config = watcher::Config::default().labels(&labels::children());
-    events(api, config, feed, clock)
-        .filter_map(|event| async move { changed(event).as_ref().and_then(owner_of) })
-        .boxed()
-}
-
-/// Watches all objects of `api`. For each object that is new, changed or deleted, yields its owner
-/// and each object that `named_by` returns.
-pub fn named<K: Watched>(
-    api: Api<DeserializeGuard<K>>,
-    feed: Feed<K>,
-    clock: &Arc<WatchClock>,
-    named_by: impl Fn(&K) -> Vec<Trigger> + Send + 'static,
-) -> BoxStream<'static, Trigger> {
-    events(api, watcher::Config::default(), feed, clock)
-        .flat_map(move |event| {
-            let changed = changed(event);
-            let owner = changed.as_ref().and_then(owner_of);
-            let naming = changed.as_ref().map(&named_by).unwrap_or_default();
-            stream::iter(owner.into_iter().chain(naming))
-        })
-        .boxed()
+    let owner = |(event, _)| stream::iter(changed(event).as_ref().and_then(owner_of));
+    changes(api, config, feed, clock).flat_map(owner).boxed()
 }
 
 /// Watches all objects of `api`. For each object that is new, changed or deleted, yields each object
@@ -132,8 +113,8 @@ pub fn targets<K: Watched>(
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
     is_same: fn(&K, &K) -> bool,
-    named_by: impl Fn(&K) -> Vec<Trigger> + Send + 'static,
-) -> BoxStream<'static, Trigger> {
+    named_by: impl Fn(&K) -> Vec<ObjectId> + Send + 'static,
+) -> BoxStream<'static, ObjectId> {
     changes(api, watcher::Config::default(), feed, clock)
         .flat_map(move |(event, old)| {
             let concerned = changed(event)
@@ -163,18 +144,8 @@ pub fn is_asked_alike<K: Watched>(old: &K, new: &K) -> bool {
         && old.deletion_timestamp == new.deletion_timestamp
 }
 
-/// Returns the events of a watch, after `feed` has applied each event. A failed watch restarts, and
-/// its error is logged here.
-fn events<K: Watched>(
-    api: Api<DeserializeGuard<K>>,
-    config: watcher::Config,
-    feed: Feed<K>,
-    clock: &Arc<WatchClock>,
-) -> impl Stream<Item = Event<K>> + Send + 'static {
-    changes(api, config, feed, clock).map(|(event, _)| event)
-}
-
-/// Like [`events`], with the object from the cache before each event.
+/// Returns the events of a watch, after `feed` has applied each event, with the object from the cache
+/// before each event. A failed watch restarts, and its error is logged here.
 fn changes<K: Watched>(
     api: Api<DeserializeGuard<K>>,
     config: watcher::Config,
@@ -236,10 +207,10 @@ where
 
 /// Finds the owner by label, because ReplicaSets own the pods. The owner may not exist. Such a
 /// trigger is harmless, because its reconciliation does nothing.
-fn owner_of<K: Watched>(child: &K) -> Option<Trigger> {
+pub fn owner_of<K: Watched>(child: &K) -> Option<ObjectId> {
     let (kind, name) = labels::owner(child.labels())?;
     debug!(child = %K::kind(&()), of = child.name_any(), kind, name, "a child changed");
-    Some(Trigger {
+    Some(ObjectId {
         kind: kind.to_owned(),
         namespace: child.namespace()?,
         name: name.to_owned(),

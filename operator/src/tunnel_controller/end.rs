@@ -21,7 +21,6 @@ impl End {
     pub const ALL: [Self; 3] = [Self::Rendezvous, Self::Exit, Self::Entry];
 
     /// The value of the component label, and the suffix of names.
-    #[must_use]
     pub const fn component(self) -> &'static str {
         match self {
             Self::Entry => "entry",
@@ -31,7 +30,6 @@ impl End {
     }
 
     /// The role of the end's gateways.
-    #[must_use]
     pub const fn role(self) -> Role {
         match self {
             Self::Entry => Role::Entry,
@@ -41,7 +39,6 @@ impl End {
     }
 
     /// The role of the end's keys.
-    #[must_use]
     pub const fn key_role(self) -> KeyRole {
         KeyRole::of(self.role())
     }

@@ -17,7 +17,7 @@ use muxtunnel_crds::{KeyStatus, MuxExit, MuxRendezvous, MuxTunnel};
 use super::end::End;
 use crate::apply::owner_reference;
 use crate::undecoded;
-use crate::upgrades::ObjectId;
+use crate::watches::ObjectId;
 pub use spec::Carriers;
 
 /// The kind of an object that gateways serve.
@@ -210,7 +210,7 @@ impl Object {
         of_each!(self, object => object.status.as_ref().map_or(&[], |status| &status.public_keys))
     }
 
-    /// The name in the roll-out of its class.
+    /// The object's kind, namespace and name.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         ObjectId {
