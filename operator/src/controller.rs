@@ -64,7 +64,7 @@ pub(crate) async fn run<R: Reconciler>(
     applier(
         move |object, reconciler| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
-            queue.left(object.as_ref());
+            queue.left(&id(&*object));
             Box::pin(async move {
                 leadership
                     .if_held(reconcile_newest(object, reconciler, metrics))
@@ -75,7 +75,7 @@ pub(crate) async fn run<R: Reconciler>(
         reconciler.clone(),
         store,
         triggers
-            .inspect(move |object| joined.joined(object))
+            .inspect(move |object| joined.joined(object.clone().into()))
             .map(Ok::<_, std::convert::Infallible>),
         config,
     )
@@ -85,13 +85,13 @@ pub(crate) async fn run<R: Reconciler>(
             // The object was deleted, a child still exists although its owner was deleted, or a
             // child has the labels of an object that never existed.
             Err(ControllerError::ObjectNotFound(object)) => {
-                missed.missed(&object);
-                let (kind, namespace) = (object.dyntype.kind, object.namespace);
-                reconciler.forget(&ObjectId {
-                    namespace: namespace.unwrap_or_default(),
-                    kind,
+                let object = ObjectId {
+                    namespace: object.namespace.unwrap_or_default(),
+                    kind: object.dyntype.kind,
                     name: object.name,
-                });
+                };
+                missed.left(&object);
+                reconciler.forget(&object);
             }
             Err(error) => warn!(error = %failure::chain(&error), "a reconciliation failed"),
         }

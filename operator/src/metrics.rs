@@ -17,11 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::DynamicObject;
+use kube::Resource;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Resource, ResourceExt};
-use muxtunnel_codes::Code;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -32,11 +30,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use crate::caches::{Key, key};
 use crate::failure::Coded;
 use crate::leader::Leadership;
 use crate::watch_clock::WatchClock;
-use crate::watches::Watched;
+use crate::watches::{ObjectId, Watched};
 use classes::Figures;
 use tunnels::Tunnels;
 
@@ -69,17 +66,9 @@ pub struct Metrics {
 }
 
 /// Returns the objects of a kind in a watched namespace, with their conditions.
-type OfKind = Box<dyn Fn() -> Vec<Conditions> + Send + Sync>;
+type OfKind = Box<dyn Fn() -> Vec<(ObjectId, Vec<Condition>)> + Send + Sync>;
 /// The objects whose conditions are exported. Clones share them.
 type Judged = Arc<Mutex<Vec<OfKind>>>;
-
-/// An object and its conditions.
-struct Conditions {
-    kind: String,
-    namespace: String,
-    name: String,
-    conditions: Vec<Condition>,
-}
 
 impl Metrics {
     /// Creates the metrics. `leadership` and `watches` are read at each scrape.
@@ -113,14 +102,11 @@ impl Metrics {
         );
         let (judged, classes) = (Judged::default(), Figures::default());
         registry.register_collector(Box::new(Now {
-            leadership: leadership.clone(),
+            leadership,
             watches,
             judged: judged.clone(),
             classes: classes.clone(),
-        }));
-        registry.register_collector(Box::new(tunnels::Page {
             tunnels: tunnels.clone(),
-            leadership,
         }));
         Self {
             registry: Arc::new(registry),
@@ -140,11 +126,9 @@ impl Metrics {
         store: Store<K>,
         conditions: fn(&Arc<K>) -> Vec<Condition>,
     ) {
-        let object = move |object: &Arc<K>| Conditions {
-            kind: K::kind(&()).into_owned(),
-            namespace: object.namespace().unwrap_or_default(),
-            name: object.name_any(),
-            conditions: conditions(object),
+        let object = move |object: &Arc<K>| {
+            let id = ObjectRef::from_obj(object.as_ref()).into();
+            (id, conditions(object))
         };
         let all = move || store.state().iter().map(&object).collect();
         self.judged.lock().push(Box::new(all));
@@ -170,24 +154,16 @@ impl Metrics {
         reconciliation: impl Future<Output = Result<Action, E>>,
     ) -> Result<Action, E> {
         let begin = Instant::now();
-        let result = reconciliation.await;
-        let code = result.as_ref().err().map(Coded::code);
-        self.reconciled(kind, begin.elapsed(), code);
-        result
-    }
-
-    /// Records a reconciliation. `code` is the reason of a failure.
-    fn reconciled(&self, kind: &str, time: Duration, code: Option<Code>) {
-        let kind = ("kind", kind.to_owned());
-        let result = if code.is_some() { "error" } else { "success" };
+        let ended = reconciliation.await;
+        let (kind, seconds) = (("kind", kind.to_owned()), begin.elapsed().as_secs_f64());
+        let result = if ended.is_ok() { "success" } else { "error" };
         let labels = [kind.clone(), ("result", result.to_owned())];
-        let reconciles = self.reconciles.get_or_create(&labels);
-        reconciles.observe(time.as_secs_f64());
-        drop(reconciles);
-        if let Some(code) = code {
-            let labels = [kind, ("code", code.to_string())];
+        self.reconciles.get_or_create(&labels).observe(seconds);
+        if let Err(error) = &ended {
+            let labels = [kind, ("code", error.code().to_string())];
             self.errors.get_or_create(&labels).inc();
         }
+        ended
     }
 
     /// The queue of objects of type `K`, for one controller. The metric shows the sum of the queues
@@ -204,31 +180,22 @@ impl Metrics {
 /// The objects that wait for a reconciliation. Clones share one set.
 #[derive(Debug, Clone)]
 pub struct Queue {
-    waiting: Arc<Mutex<BTreeSet<Key>>>,
+    waiting: Arc<Mutex<BTreeSet<ObjectId>>>,
     depth: Gauge,
 }
 
 impl Queue {
     /// Adds the object to the queue.
-    pub fn joined<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
-        let key = (object.namespace.clone(), object.name.clone());
-        if self.waiting.lock().insert(key) {
+    pub fn joined(&self, object: ObjectId) {
+        if self.waiting.lock().insert(object) {
             self.depth.inc();
         }
     }
 
-    /// Removes the object from the queue, because its reconciliation starts.
-    pub fn left<K: Resource<DynamicType = ()>>(&self, object: &K) {
-        self.remove(&key(object));
-    }
-
-    /// Removes an object that does not exist from the queue.
-    pub fn missed(&self, object: &ObjectRef<DynamicObject>) {
-        self.remove(&(object.namespace.clone(), object.name.clone()));
-    }
-
-    fn remove(&self, key: &Key) {
-        if self.waiting.lock().remove(key) {
+    /// Removes the object from the queue, because its reconciliation starts, or because it does not
+    /// exist.
+    pub fn left(&self, object: &ObjectId) {
+        if self.waiting.lock().remove(object) {
             self.depth.dec();
         }
     }
@@ -240,6 +207,7 @@ struct Now {
     watches: Arc<WatchClock>,
     judged: Judged,
     classes: Figures,
+    tunnels: Tunnels,
 }
 
 impl fmt::Debug for Now {
@@ -250,13 +218,10 @@ impl fmt::Debug for Now {
 
 impl Collector for Now {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let leads = i64::from(self.leadership.is_held());
+        let leads = self.leadership.is_held();
         let help = "1 if this replica holds the Lease and writes objects, otherwise 0";
-        family(
-            &mut encoder,
-            ("operator_leader", help),
-            [(vec![], ConstGauge::new(leads))],
-        )?;
+        let value = [(vec![], ConstGauge::new(i64::from(leads)))];
+        family(&mut encoder, ("operator_leader", help), value)?;
         // With several namespaces, a resource has a watch in each namespace. The metric shows the
         // age of the oldest watch.
         let mut ages: BTreeMap<String, Duration> = BTreeMap::new();
@@ -278,29 +243,27 @@ impl Collector for Now {
         let conditions = objects.iter().flat_map(conditions);
         let help = "Conditions of MuxTunnels, MuxExits and MuxRendezvous: 1 is True, 0 is False or Unknown";
         family(&mut encoder, ("tunnel_condition", help), conditions)?;
-        let classes = match self.leadership.is_held() {
-            true => self.classes.all(),
-            false => Vec::new(),
-        };
-        let samples = classes.iter().map(|(class, state, count)| {
-            let labels = vec![("class", class.as_str()), ("state", *state)];
-            (labels, ConstGauge::new(*count))
-        });
+        let classes = self.classes.all();
+        let samples = classes
+            .iter()
+            .filter(|_| leads)
+            .map(|(class, state, count)| {
+                let labels = vec![("class", class.as_str()), ("state", *state)];
+                (labels, ConstGauge::new(*count))
+            });
         let help = "Objects of a MuxClass by their state in its roll-out";
-        family(&mut encoder, ("class_objects", help), samples)
+        family(&mut encoder, ("class_objects", help), samples)?;
+        self.tunnels.encode(&mut encoder, leads)
     }
 }
 
 /// One sample per condition of an object.
-fn conditions(object: &Conditions) -> impl Iterator<Item = (Labels<'_>, ConstGauge<i64>)> {
-    object.conditions.iter().map(|condition| {
-        let labels = vec![
-            ("namespace", object.namespace.as_str()),
-            ("kind", object.kind.as_str()),
-            ("name", object.name.as_str()),
-            ("condition", condition.type_.as_str()),
-            ("code", code(condition)),
-        ];
+fn conditions(
+    (object, conditions): &(ObjectId, Vec<Condition>),
+) -> impl Iterator<Item = (Labels<'_>, ConstGauge<i64>)> {
+    conditions.iter().map(|condition| {
+        let more = [("condition", &*condition.type_), ("code", code(condition))];
+        let labels = labels(object, more);
         let is_true = i64::from(condition.status == "True");
         (labels, ConstGauge::new(is_true))
     })
@@ -315,6 +278,17 @@ fn code(condition: &Condition) -> &str {
 }
 
 type Labels<'a> = Vec<(&'a str, &'a str)>;
+
+/// The labels of an object, and `more`.
+fn labels<'a, const N: usize>(object: &'a ObjectId, more: [(&'a str, &'a str); N]) -> Labels<'a> {
+    let mut labels = vec![
+        ("namespace", object.namespace.as_str()),
+        ("kind", object.kind.as_str()),
+        ("name", object.name.as_str()),
+    ];
+    labels.extend(more);
+    labels
+}
 
 /// One metric family: name, help, and its samples.
 fn family<'a, M: EncodeMetric>(

@@ -47,25 +47,18 @@ use muxtunnel_crds::condition;
 use tokio::sync::mpsc;
 use tracing::{Instrument, info_span};
 
-use crate::api_server::ApiServer;
 use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
-use crate::caches::{Cache, Cached, Caches, Cluster, Feeds, Targets};
+use crate::caches::{Cache, Cached, Caches, Feeds};
 use crate::class::Class;
-use crate::classes::Classes;
 use crate::clock::{Clock, Now};
 use crate::conditions::find;
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
 use crate::failure::{self, Coded};
-use crate::grants::Grants;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::metrics::tunnels::Tunnels;
-use crate::settings::Settings;
-use crate::upgrades::turns::Turns;
-use crate::watch_clock::WatchClock;
 use crate::watches::{self, ObjectId};
-use access::{Access, Memory, Outputs, pure};
+use access::{Access, Outputs, pure};
 pub use error::Error;
 use hindrance::Hindrance;
 use holder::Holder;
@@ -90,34 +83,6 @@ const REQUEUE_STEADY: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent reconciliations of a kind.
 const CONCURRENCY: u16 = 16;
 
-/// The parts of a [`Context`].
-pub struct Parts<G> {
-    /// The API server and the caches.
-    pub cluster: Cluster,
-    /// The Services that forwards target.
-    pub targets: Targets,
-    /// The settings of the installation.
-    pub settings: Arc<Settings>,
-    /// Publishes Events.
-    pub events: Events,
-    /// The grants of other namespaces.
-    pub grants: Grants,
-    /// The classes of objects.
-    pub classes: Classes,
-    /// The permissions to take the revision of a class.
-    pub turns: Turns,
-    /// The API server's addresses.
-    pub api_server: ApiServer,
-    /// Queries gateways.
-    pub gateways: G,
-    /// The sums of the gateways' figures.
-    pub figures: Tunnels,
-    /// The age of each watch.
-    pub watches: Arc<WatchClock>,
-    /// The operator's clock.
-    pub clock: Clock,
-}
-
 /// The shared state of all reconciliations.
 pub struct Context<G = observe::HttpGateways> {
     access: Access,
@@ -134,37 +99,20 @@ pub struct Context<G = observe::HttpGateways> {
 
 impl<G: observe::Gateways> Context<G> {
     /// The context of the controllers of a scope.
-    #[must_use]
-    pub fn new(parts: Parts<G>) -> Self {
-        let (cluster, figures) = (parts.cluster, parts.figures);
-        figures.follow(cluster.caches.clone());
-        let memory = Arc::new(Memory {
-            keyring: keyring::Keyring::new(cluster.client.clone()),
-            rollouts: rollouts::Rollouts::default(),
-        });
+    pub fn new(
+        (access, outputs): (Access, Outputs),
+        gateways: G,
+        events: Events,
+        clock: Clock,
+    ) -> Self {
+        outputs.figures.follow(access.caches.clone());
         let backoffs = Backoffs::default();
         Self {
-            access: Access {
-                caches: cluster.caches.clone(),
-                reader: cluster.reader(),
-                targets: parts.targets,
-                grants: parts.grants,
-                classes: parts.classes,
-                turns: parts.turns,
-                api_server: parts.api_server,
-                memory: memory.clone(),
-                watches: parts.watches,
-                settings: parts.settings.clone(),
-            },
-            outputs: Outputs {
-                cluster,
-                memory,
-                figures,
-                refreshes_volumes: parts.settings.refresh_volumes,
-            },
-            events: parts.events,
-            prober: observe::Prober::new(parts.gateways, parts.clock.clone()),
-            clock: parts.clock,
+            access,
+            outputs,
+            events,
+            prober: observe::Prober::new(gateways, clock.clone()),
+            clock,
             debounce: update_status::StatusDebounce::default(),
             unknown_keys: update_status::UnknownKeys::default(),
             pending: backoffs.sibling(PENDING_FIRST),

@@ -2,6 +2,7 @@
 
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
+use muxtunnel_codes::Code;
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_gateway_config::status::{Limit, Status};
 use serde_json::json;
@@ -12,7 +13,6 @@ use crate::caches::Feeds;
 use crate::observer::ObserverLayer;
 use crate::tunnel_controller::Error;
 use crate::upgrades::plan::Plan;
-use crate::watches::ObjectId;
 use tunnels::Gateway;
 
 fn tunnel(name: &str) -> MuxTunnel {
@@ -180,17 +180,20 @@ fn an_object_waits_once_until_it_is_reconciled() {
         let page = metrics.render().unwrap();
         value(&page, "operator_queue_depth", "MuxTunnel")
     };
-    let waiting = |name: &str| ObjectRef::<MuxTunnel>::new(name).within("site");
+    let waiting = |name: &str| ObjectId {
+        name: name.to_owned(),
+        ..office()
+    };
     let queues = [metrics.queue::<MuxTunnel>(), metrics.queue::<MuxTunnel>()];
     for name in ["a", "b", "a"] {
-        queues[0].joined(&waiting(name));
+        queues[0].joined(waiting(name));
     }
-    queues[1].joined(&waiting("of another scope"));
+    queues[1].joined(waiting("of another scope"));
     assert_eq!(depth(), Some(3.0));
-    queues[0].left(&tunnel("a"));
-    queues[0].left(&tunnel("c"));
+    queues[0].left(&waiting("a"));
+    queues[0].left(&waiting("c"));
     assert_eq!(depth(), Some(2.0));
-    queues[0].missed(&waiting("b").erase());
+    queues[0].left(&waiting("b"));
     assert_eq!(depth(), Some(1.0));
 }
 

@@ -10,15 +10,13 @@ use std::sync::Arc;
 
 use muxtunnel_gateway_config::status::{Limit, Status};
 use parking_lot::Mutex;
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
-use super::{Labels, family};
+use super::{family, labels};
 use crate::caches::{Cache, Caches};
-use crate::leader::Leadership;
 use crate::watches::{ObjectId, Watched};
 
 /// Maximum number of pods of an object whose counters are stored.
@@ -212,6 +210,61 @@ impl Tunnels {
             }
         }
     }
+
+    /// The objects' part of the metrics page. Only the leader has figures (`leads`).
+    pub(super) fn encode(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        leads: bool,
+    ) -> Result<(), std::fmt::Error> {
+        let mut known = self.0.lock();
+        if !leads {
+            known.tunnels.clear();
+        }
+        known.forget();
+        for (index, counter) in COUNTERS.iter().enumerate() {
+            let samples = known.tunnels.iter().flat_map(|(object, tunnel)| {
+                let ends = tunnel.totals.iter();
+                ends.flat_map(move |(end, totals)| {
+                    let series = totals[index].iter();
+                    series.map(move |(value, count)| {
+                        let mut labels = labels(object, [("end", *end)]);
+                        let own = (!counter.label.is_empty()).then_some((counter.label, &**value));
+                        labels.extend(own);
+                        (labels, *count)
+                    })
+                })
+            });
+            let described = (counter.name, counter.help);
+            if counter.name.ends_with("_seconds") {
+                let seconds = |count: u64| ConstCounter::new(count as f64 / 1e3);
+                let samples = samples.map(|(labels, count)| (labels, seconds(count)));
+                family(encoder, described, samples)?;
+            } else {
+                let samples = samples.map(|(labels, count)| (labels, ConstCounter::new(count)));
+                family(encoder, described, samples)?;
+            }
+        }
+        let observations = known.tunnels.iter().flat_map(|(object, tunnel)| {
+            let ends = tunnel.now.iter();
+            ends.map(move |(end, now)| (labels(object, [("end", *end)]), now))
+        });
+        let observations: Vec<_> = observations.collect();
+        for (index, (name, help, _)) in GAUGES.into_iter().enumerate() {
+            let samples = observations.iter().map(|(labels, now)| {
+                let value = i64::try_from(now.gauges[index]).unwrap_or(i64::MAX);
+                (labels.clone(), ConstGauge::new(value))
+            });
+            family(encoder, (name, help), samples)?;
+        }
+        let rtt = observations.iter().filter_map(|(labels, now)| {
+            let of_all: f64 = now.rtt_seconds.iter().sum();
+            let mean = of_all / now.rtt_seconds.len() as f64;
+            (mean.is_finite()).then(|| (labels.clone(), ConstGauge::new(mean)))
+        });
+        let help = "Smoothed round-trip time, the mean of the carriers that are up";
+        family(encoder, ("tunnel_carrier_rtt_seconds", help), rtt)
+    }
 }
 
 impl Known {
@@ -229,18 +282,6 @@ impl Known {
             caches.iter().any(is_there)
         });
         self.forgets_at = (2 * tunnels.len()).max(FORGETS_AT_MIN);
-    }
-
-    /// The state that `of` returns for each end of each object.
-    fn ends<T: Clone>(
-        &self,
-        of: fn(&Tunnel) -> &BTreeMap<&'static str, T>,
-    ) -> Vec<(ObjectId, &'static str, T)> {
-        let ends = self.tunnels.iter().flat_map(|(object, tunnel)| {
-            let ends = of(tunnel).iter();
-            ends.map(|(end, state)| (object.clone(), *end, state.clone()))
-        });
-        ends.collect()
     }
 }
 
@@ -310,66 +351,4 @@ fn add(totals: &mut Series, more: &Series) {
         let total = totals.entry(reason.to_owned()).or_default();
         *total = total.saturating_add(*count);
     }
-}
-
-/// The objects' part of the metrics page.
-#[derive(Debug)]
-pub(super) struct Page {
-    pub(super) tunnels: Tunnels,
-    pub(super) leadership: Leadership,
-}
-
-impl Collector for Page {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut known = self.tunnels.0.lock();
-        if !self.leadership.is_held() {
-            known.tunnels.clear();
-        }
-        known.forget();
-        let totals = known.ends(|tunnel| &tunnel.totals);
-        let observations = known.ends(|tunnel| &tunnel.now);
-        drop(known);
-        for (index, counter) in COUNTERS.iter().enumerate() {
-            let (name, help) = (counter.name, counter.help);
-            let samples = totals.iter().flat_map(|(object, end, totals)| {
-                let series = totals[index].iter();
-                series.map(|(value, count)| {
-                    let mut labels = labels(object, end);
-                    labels.extend((!counter.label.is_empty()).then_some((counter.label, &**value)));
-                    (labels, *count)
-                })
-            });
-            if name.ends_with("_seconds") {
-                let seconds = |count: u64| ConstCounter::new(count as f64 / 1e3);
-                let samples = samples.map(|(labels, count)| (labels, seconds(count)));
-                family(&mut encoder, (name, help), samples)?;
-            } else {
-                let samples = samples.map(|(labels, count)| (labels, ConstCounter::new(count)));
-                family(&mut encoder, (name, help), samples)?;
-            }
-        }
-        for (index, (name, help, _)) in GAUGES.into_iter().enumerate() {
-            let samples = observations.iter().map(|(object, end, now)| {
-                let value = i64::try_from(now.gauges[index]).unwrap_or(i64::MAX);
-                (labels(object, end), ConstGauge::new(value))
-            });
-            family(&mut encoder, (name, help), samples)?;
-        }
-        let rtt = observations.iter().filter_map(|(object, end, now)| {
-            let of_all: f64 = now.rtt_seconds.iter().sum();
-            let mean = of_all / now.rtt_seconds.len() as f64;
-            (mean.is_finite()).then(|| (labels(object, end), ConstGauge::new(mean)))
-        });
-        let help = "Smoothed round-trip time, the mean of the carriers that are up";
-        family(&mut encoder, ("tunnel_carrier_rtt_seconds", help), rtt)
-    }
-}
-
-fn labels<'a>(object: &'a ObjectId, end: &'a str) -> Labels<'a> {
-    vec![
-        ("namespace", object.namespace.as_str()),
-        ("kind", object.kind.as_str()),
-        ("name", object.name.as_str()),
-        ("end", end),
-    ]
 }
