@@ -32,7 +32,6 @@ pub struct ApiServer(Arc<Mutex<BTreeSet<IpAddr>>>);
 
 impl ApiServer {
     /// The known addresses, sorted, at most [`PROTECTED_MAX`].
-    #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.0.lock().iter().copied().take(PROTECTED_MAX).collect()
     }

@@ -12,16 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use kube::Resource;
-use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
 use muxtunnel_codes::Code;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::caches::key;
 use crate::failure::Coded;
+use crate::watches::ObjectId;
 
 /// The first pause after an error, without the jitter of up to 100 %.
 const FIRST: Duration = Duration::from_millis(500);
@@ -39,18 +36,10 @@ pub const LONGEST_FOR_PERSONS: Duration = Duration::from_mins(5);
 /// Maximum number of objects with a back-off.
 const WAITING_MAX: usize = 10_000;
 
-/// Kind, namespace and name.
-type Key = (String, Option<String>, String);
-
-fn of<K: Resource<DynamicType = ()>>(object: &K) -> Key {
-    let (namespace, name) = key(object);
-    (K::kind(&()).into_owned(), namespace, name)
-}
-
 /// The pauses of all objects of a controller.
 pub struct Backoffs {
     first: Duration,
-    table: Mutex<BTreeMap<Key, Waiting>>,
+    table: Mutex<BTreeMap<ObjectId, Waiting>>,
     unwatched: Arc<Slots>,
 }
 
@@ -68,15 +57,22 @@ impl Slots {
         let mut taken = self.taken.lock();
         *taken = taken.split_off(&now.as_secs());
         let mut second = due.as_secs();
-        while taken
-            .get(&second)
-            .is_some_and(|taken| *taken >= UNWATCHED_PER_SECOND)
-        {
+        while (taken.get(&second)).is_some_and(|taken| *taken >= UNWATCHED_PER_SECOND) {
             second += 1;
         }
         *taken.entry(second).or_default() += 1;
         pause + Duration::from_secs(second - due.as_secs())
     }
+}
+
+/// Pauses that double from `first` to `longest`, with a jitter of up to 100 %.
+pub(crate) fn doubling(first: Duration, longest: Duration) -> ExponentialBuilder {
+    ExponentialBuilder::new()
+        .with_min_delay(first)
+        .with_max_delay(longest)
+        .with_factor(2.0)
+        .with_jitter()
+        .without_max_times()
 }
 
 /// The state in which an object waits, and its pauses.
@@ -94,7 +90,6 @@ impl Default for Backoffs {
 
 impl Backoffs {
     /// Back-offs whose first pause is `first`, before the jitter of up to 100 %.
-    #[must_use]
     pub fn beginning_with(first: Duration) -> Self {
         let unwatched = Slots {
             begun: Instant::now(),
@@ -108,7 +103,6 @@ impl Backoffs {
     }
 
     /// Back-offs of other states of the same objects, whose first pause is `first`.
-    #[must_use]
     pub fn sibling(&self, first: Duration) -> Self {
         Self {
             unwatched: self.unwatched.clone(),
@@ -118,7 +112,7 @@ impl Backoffs {
 
     /// Records that the reconciliation of `object` failed with `error`. Returns the action that
     /// retries after the next pause.
-    pub fn failed<K: Resource<DynamicType = ()>>(&self, object: &K, error: &impl Coded) -> Action {
+    pub fn failed(&self, object: &ObjectId, error: &impl Coded) -> Action {
         let code = error.code();
         Action::requeue(match code {
             Code::ApiRefused | Code::NameTaken | Code::ImmutableField => {
@@ -129,57 +123,20 @@ impl Backoffs {
     }
 
     /// The number of failed reconciliations of `object` in a row.
-    pub fn failures<K: Resource<DynamicType = ()>>(&self, object: &K) -> u32 {
-        self.table
-            .lock()
-            .get(&of(object))
-            .map_or(0, |waiting| waiting.count)
+    pub fn failures(&self, object: &ObjectId) -> u32 {
+        let table = self.table.lock();
+        table.get(object).map_or(0, |waiting| waiting.count)
     }
 
     /// The pause before `object` in `state` is reconciled again. The pause grows while the state
     /// stays the same, up to `longest`, and has a jitter of up to 100 %.
-    pub fn pause<K: Resource<DynamicType = ()>>(
-        &self,
-        object: &K,
-        state: &str,
-        longest: Duration,
-    ) -> Duration {
-        self.next(&of(object), state, longest)
-    }
-
-    /// Like [`Self::pause`], if no watch shows the end of `state`.
-    pub fn pause_unwatched<K: Resource<DynamicType = ()>>(
-        &self,
-        object: &K,
-        state: &str,
-    ) -> Duration {
-        let pause = self.next(&of(object), state, LONGEST_UNWATCHED);
-        self.unwatched.take(pause)
-    }
-
-    /// Records that the reconciliation of `object` succeeded.
-    pub fn succeeded<K: Resource<DynamicType = ()>>(&self, object: &K) {
-        self.forget(&of(object));
-    }
-
-    /// Drops the back-off of a deleted object.
-    pub fn is_gone(&self, object: &ObjectRef<DynamicObject>) {
-        let kind = object.dyntype.kind.clone();
-        self.forget(&(kind, object.namespace.clone(), object.name.clone()));
-    }
-
-    fn next(&self, key: &Key, state: &str, longest: Duration) -> Duration {
+    pub fn pause(&self, object: &ObjectId, state: &str, longest: Duration) -> Duration {
         let mut table = self.table.lock();
-        if table.len() >= WAITING_MAX && !table.contains_key(key) {
+        if table.len() >= WAITING_MAX && !table.contains_key(object) {
             table.pop_first();
         }
-        let builder = ExponentialBuilder::new()
-            .with_min_delay(self.first)
-            .with_max_delay(longest)
-            .with_factor(2.0)
-            .with_jitter()
-            .without_max_times();
-        let waiting = table.entry(key.clone()).or_insert_with(|| Waiting {
+        let builder = doubling(self.first, longest);
+        let waiting = table.entry(object.clone()).or_insert_with(|| Waiting {
             state: state.to_owned(),
             pauses: builder.build(),
             count: 0,
@@ -192,18 +149,28 @@ impl Backoffs {
         waiting.pauses.next().unwrap_or(longest)
     }
 
-    fn forget(&self, key: &Key) {
-        self.table.lock().remove(key);
+    /// Like [`Self::pause`], if no watch shows the end of `state`.
+    pub fn pause_unwatched(&self, object: &ObjectId, state: &str) -> Duration {
+        let pause = self.pause(object, state, LONGEST_UNWATCHED);
+        self.unwatched.take(pause)
+    }
+
+    /// Drops the back-off of an object that was deleted, or whose reconciliation succeeded.
+    pub fn forget(&self, object: &ObjectId) {
+        self.table.lock().remove(object);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::Pod;
 
-    fn object(name: &str) -> Key {
-        ("Pod".to_owned(), Some("site".to_owned()), name.to_owned())
+    fn object(name: &str) -> ObjectId {
+        ObjectId {
+            namespace: "site".to_owned(),
+            kind: "Pod".to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     #[test]
@@ -211,27 +178,27 @@ mod tests {
         let (backoffs, a) = (Backoffs::default(), object("a"));
         let mut least = FIRST;
         for _ in 0..20 {
-            let pause = backoffs.next(&a, "x", LONGEST);
+            let pause = backoffs.pause(&a, "x", LONGEST);
             assert!((least..=least * 2).contains(&pause), "{pause:?} {least:?}");
             least = (least * 2).min(LONGEST);
         }
-        let other = backoffs.next(&object("b"), "x", LONGEST);
+        let other = backoffs.pause(&object("b"), "x", LONGEST);
         assert!(
             other <= FIRST * 2,
             "the pause of another object does not grow"
         );
         backoffs.forget(&a);
-        assert!(backoffs.next(&a, "x", LONGEST) <= FIRST * 2);
+        assert!(backoffs.pause(&a, "x", LONGEST) <= FIRST * 2);
     }
 
     #[test]
     fn another_state_begins_with_short_pauses_and_what_persons_end_has_long_ones() {
         let (backoffs, a) = (Backoffs::default(), object("a"));
         for _ in 0..20 {
-            backoffs.next(&a, "x", LONGEST_FOR_PERSONS);
+            backoffs.pause(&a, "x", LONGEST_FOR_PERSONS);
         }
-        assert!(backoffs.next(&a, "x", LONGEST_FOR_PERSONS) >= LONGEST_FOR_PERSONS);
-        assert!(backoffs.next(&a, "y", LONGEST_FOR_PERSONS) <= FIRST * 2);
+        assert!(backoffs.pause(&a, "x", LONGEST_FOR_PERSONS) >= LONGEST_FOR_PERSONS);
+        assert!(backoffs.pause(&a, "y", LONGEST_FOR_PERSONS) <= FIRST * 2);
     }
 
     /// A thousand tunnels of one namespace whose quota is used up, for ten minutes.
@@ -239,8 +206,6 @@ mod tests {
     async fn obstacles_that_no_watch_shows_are_read_soon_and_not_all_at_once() {
         let backoffs = Backoffs::default();
         let pending = backoffs.sibling(Duration::from_secs(1));
-        let mut pod = Pod::default();
-        pod.metadata.namespace = Some("site".to_owned());
         let mut due: Vec<_> = (0..1000).map(|number| (0.0_f64, number)).collect();
         let mut reads = BTreeMap::<u64, u32>::new();
         let mut longest = 0.0_f64;
@@ -256,9 +221,9 @@ mod tests {
             if at > Duration::ZERO {
                 *reads.entry(at.as_secs()).or_default() += 1;
             }
-            pod.metadata.name = Some(format!("t{number}"));
+            let object = object(&format!("t{number}"));
             let table = if number % 2 == 0 { &backoffs } else { &pending };
-            let pause = table.pause_unwatched(&pod, Code::ApiRefused.reason());
+            let pause = table.pause_unwatched(&object, Code::ApiRefused.reason());
             longest = longest.max(pause.as_secs_f64());
             due[0].0 = (at + pause).as_secs_f64();
         }
@@ -274,7 +239,7 @@ mod tests {
     fn objects_that_fail_together_do_not_come_back_together() {
         let backoffs = Backoffs::default();
         let pauses: std::collections::BTreeSet<_> = (0..100)
-            .map(|number| backoffs.next(&object(&number.to_string()), "x", LONGEST))
+            .map(|number| backoffs.pause(&object(&number.to_string()), "x", LONGEST))
             .collect();
         assert!(pauses.len() > 50, "{}", pauses.len());
     }
@@ -283,7 +248,7 @@ mod tests {
     fn the_table_is_bounded() {
         let backoffs = Backoffs::default();
         for number in 0..=WAITING_MAX {
-            backoffs.next(&object(&number.to_string()), "x", LONGEST);
+            backoffs.pause(&object(&number.to_string()), "x", LONGEST);
         }
         assert_eq!(backoffs.table.lock().len(), WAITING_MAX);
     }

@@ -142,7 +142,6 @@ pub struct ClassPart {
 
 impl Class {
     /// The part that pods have.
-    #[must_use]
     pub fn part(&self) -> ClassPart {
         ClassPart {
             images: self.images.clone(),
@@ -154,7 +153,6 @@ impl Class {
     }
 
     /// The class with another part. What the class permits does not change.
-    #[must_use]
     pub fn with(mut self, part: ClassPart) -> Self {
         self.images = part.images;
         self.spec.image_pull_policy = part.image_pull_policy;
@@ -165,7 +163,6 @@ impl Class {
     }
 
     /// The class, with the images of the operator's own version (`own`) where it names none.
-    #[must_use]
     pub fn of(class: &MuxClass, own: &Images) -> Self {
         let asked = class.spec.images.clone().unwrap_or_default();
         let image = |asked: Option<String>, own: &String| asked.unwrap_or_else(|| own.clone());
@@ -181,26 +178,22 @@ impl Class {
     }
 
     /// The pull policy of all images.
-    #[must_use]
     pub fn pull_policy(&self) -> String {
         let policy = self.spec.image_pull_policy.unwrap_or_default();
         policy.as_str().to_owned()
     }
 
     /// The trust domain in the SPIFFE IDs of certificates that cert-manager issues.
-    #[must_use]
     pub fn trust_domain(&self) -> &str {
         self.spec.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN)
     }
 
     /// The kernel settings of an object that requests `own`.
-    #[must_use]
     pub fn tuning<'a>(&'a self, own: Option<&'a Tuning>) -> Option<&'a Tuning> {
         own.or(self.spec.tuning.as_ref())
     }
 
     /// The template of gateways: the template of the object over that of the class.
-    #[must_use]
     pub fn template(&self, own: &Template) -> Template {
         let class = self.spec.template.clone().unwrap_or_default();
         let mut merged = self.common(own);
@@ -212,7 +205,6 @@ impl Class {
     }
 
     /// The template `own` over that of the class, whose containers do not count.
-    #[must_use]
     pub fn common<C: Clone + Default>(&self, own: &Template<C>) -> Template<C> {
         let class = self.spec.template.clone().unwrap_or_default();
         let mut merged = merge::template(class, own);
@@ -222,7 +214,6 @@ impl Class {
     }
 
     /// The Secrets for images: those of the class, and `others`.
-    #[must_use]
     pub fn pull_secrets(&self, others: Vec<LocalObjectReference>) -> Vec<LocalObjectReference> {
         merge::by_key(self.spec.image_pull_secrets.clone(), &others, |one| {
             one.name.clone()
@@ -230,14 +221,12 @@ impl Class {
     }
 
     /// Whether objects may request `feature`.
-    #[must_use]
     pub fn permits(&self, feature: Feature) -> bool {
         let permitted = self.spec.permitted.as_ref();
         permitted.is_some_and(|permitted| permitted.features.contains(&feature))
     }
 
     /// Why the object may not have `field`, which needs `feature`.
-    #[must_use]
     pub fn refusal(&self, feature: Feature, field: &str) -> Option<String> {
         let word = match feature {
             Feature::WanEmulation => "WANEmulation",
@@ -256,7 +245,6 @@ impl Class {
     /// Labels make pods endpoints of Services. Labels and annotations can make other controllers
     /// add images, volumes and networks to pods. So templates of objects may only have permitted
     /// keys. The first other key of `metadata`, as a sentence.
-    #[must_use]
     pub fn refused_key(&self, metadata: &TemplateMetadata) -> Option<String> {
         let permitted = self.spec.permitted.as_ref();
         let patterns = permitted.map_or(&[][..], |permitted| &permitted.pod_metadata_keys);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::{Api, Client, ResourceExt};
-use muxtunnel_crds::{MuxClass, MuxClassStatus};
+use muxtunnel_crds::{ClassObjects, MuxClass, MuxClassStatus};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
@@ -30,7 +30,8 @@ use crate::tunnel_controller::update_status::CountClock;
 use crate::undecoded;
 use crate::upgrades::plan::{Plan, Policy, plan};
 use crate::upgrades::turns::Turns;
-use crate::upgrades::{Member, ObjectId, Revision};
+use crate::upgrades::{Member, Revision};
+use crate::watches::ObjectId;
 
 /// All changes of objects within this time cause one plan.
 const BATCH: Duration = Duration::from_millis(300);
@@ -98,12 +99,17 @@ impl Planner {
         let planned = self.plan(now)?;
         self.figures
             .set(planned.iter().map(|(class, plan)| (class.name_any(), plan)));
+        let still = |status: &MuxClassStatus| MuxClassStatus {
+            objects: status.objects.map(|_| ClassObjects::default()),
+            ..status.clone()
+        };
         for (class, plan) in &planned {
-            let status = settled(class, plan, counts, now);
-            if class.status.as_ref() != Some(&status) {
-                self.write(class, &status)
-                    .await
-                    .map_err(|error| Error::Write(class.name_any(), error))?;
+            let (name, uid) = (class.name_any(), class.uid().unwrap_or_default());
+            let new = status::status(class, plan, now);
+            if counts.writes(&uid, (class.status.as_ref(), &new), still, now.instant) {
+                let api = Api::all(self.client.clone());
+                let written = write_status(&api, self.classes.cache(), &name, &new).await;
+                written.map_err(|error| Error::Write(name, error))?;
             }
         }
         Ok(())
@@ -151,10 +157,8 @@ impl Planner {
         for caches in &self.scopes {
             for object in members::objects(caches)? {
                 let namespace = object.namespace().unwrap_or_default();
-                let class = self.classes.find(&namespace, object.class_name());
-                let Some((class, text)) = class
-                    .ok()
-                    .and_then(|class| texts.get_key_value(&class.name))
+                let class = self.classes.find(&namespace, object.class_name()).ok();
+                let Some((class, text)) = class.and_then(|one| texts.get_key_value(&one.name))
                 else {
                     continue;
                 };
@@ -184,13 +188,15 @@ impl Planner {
         let waits = |id: &ObjectId| members.get(id).map(|member| !member.is_current);
         let permits = self.turns.unused(waits, text, now.instant);
         let plan = plan(members, policy, &permits);
-        for ObjectId {
-            namespace,
-            kind,
-            name,
-        } in &plan.next
-        {
-            let class = class.name_any();
+        for object in &plan.next {
+            let (
+                class,
+                ObjectId {
+                    namespace,
+                    kind,
+                    name,
+                },
+            ) = (class.name_any(), object);
             info!(
                 class,
                 namespace, kind, name, "an object takes the revision of its class"
@@ -199,32 +205,7 @@ impl Planner {
         self.turns.give(&plan.next, text, now.instant);
         plan
     }
-
-    async fn write(&self, class: &MuxClass, status: &MuxClassStatus) -> Result<(), kube::Error> {
-        let api = Api::all(self.client.clone());
-        write_status(&api, self.classes.cache(), &class.name_any(), status).await
-    }
 }
 
 /// The number of objects that roll at the same time, if the class has none.
 const MAX_CONCURRENT: u32 = 3;
-
-/// The status of `class` whose counts may be older than `plan`.
-fn settled(class: &MuxClass, plan: &Plan, counts: &CountClock, now: Now) -> MuxClassStatus {
-    let mut new = status::status(class, plan, now);
-    let old = class.status.as_ref();
-    // The counts at the begin and at the end of a roll-out are written at once.
-    let Some(old) = old.filter(|old| old.conditions == new.conditions) else {
-        return new;
-    };
-    let uid = class.uid().unwrap_or_default();
-    let of = |status: &MuxClassStatus| {
-        let objects = status.objects.as_ref();
-        objects.map_or_else(Vec::new, |objects| vec![objects.total, objects.current])
-    };
-    let written = counts.settle(&uid, of(old), of(&new), now.instant);
-    if let (Some(objects), [total, current]) = (&mut new.objects, &written[..]) {
-        (objects.total, objects.current) = (*total, *current);
-    }
-    new
-}

@@ -7,10 +7,11 @@
 
 mod namespaces;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
-use futures::future;
+use futures::future::{self, FutureExt};
 use futures::stream::{self, Stream, StreamExt};
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::WatchStreamExt;
@@ -25,12 +26,11 @@ use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 use crate::caches::{Cache, FIRST_LISTS, Feed, NotKnown};
-use crate::class::{Class, Unresolved, resolve};
+use crate::class::{Class, Labels, Unresolved, resolve};
 use crate::settings::Images;
 use crate::undecoded;
 use crate::watch_clock::WatchClock;
 use crate::watches::{WATCH_SECONDS, is_asked_alike};
-use namespaces::Namespaces;
 
 /// Maximum number of classes. Further classes are ignored.
 const CLASSES_MAX: usize = 256;
@@ -45,7 +45,8 @@ struct Shared {
     controller: String,
     images: Images,
     cache: Cache<MuxClass>,
-    namespaces: Mutex<Namespaces>,
+    /// The labels of the known namespaces.
+    namespaces: Mutex<BTreeMap<String, Labels>>,
     changed: broadcast::Sender<Change>,
     first_wait: OnceLock<Instant>,
 }
@@ -64,7 +65,6 @@ pub enum Change {
 impl Change {
     /// Whether the change concerns an object of this namespace with this `className`. The name is
     /// `None` for an object without one. A change of any class may change which one is the default.
-    #[must_use]
     pub fn concerns(&self, namespace: &str, class: Option<&str>) -> bool {
         match self {
             Self::All => true,
@@ -99,13 +99,11 @@ impl Classes {
         let (client, clock) = (client.clone(), clock.clone());
         let (own, scopes) = (classes.clone(), scopes.to_vec());
         let run = async move {
-            let namespaces = scopes.into_iter().map(|scope| match scope {
-                None => {
-                    let watch = namespaces::follow(own.clone(), client.clone(), clock.clone());
-                    future::Either::Left(watch)
-                }
-                Some(name) => {
-                    future::Either::Right(namespaces::poll(own.clone(), client.clone(), name))
+            let namespaces = scopes.into_iter().map(|scope| {
+                let (classes, client) = (own.clone(), client.clone());
+                match scope {
+                    None => namespaces::follow(classes, client, clock.clone()).left_future(),
+                    Some(name) => namespaces::poll(classes, client, name).right_future(),
                 }
             });
             let namespaces = future::join_all(namespaces);
@@ -128,31 +126,25 @@ impl Classes {
     }
 
     /// The cache of all classes, also those of other operators.
-    #[must_use]
     pub fn cache(&self) -> &Cache<MuxClass> {
         &self.0.cache
     }
 
     /// The images of the operator's own version.
-    #[must_use]
     pub fn images(&self) -> &Images {
         &self.0.images
     }
 
     /// Whether this operator serves `class`.
-    #[must_use]
     pub fn is_own(&self, class: &MuxClass) -> bool {
         class.spec.controller_name == self.0.controller
     }
 
     /// The class of an object of `namespace` with the `className` `asked`.
-    ///
-    /// # Errors
-    /// [`NoClass`].
     pub fn find(&self, namespace: &str, asked: Option<&str>) -> Result<Class, NoClass> {
         let classes = self.0.cache.all().map_err(NoClass::NotKnown)?;
         let namespaces = self.0.namespaces.lock();
-        let labels = namespaces.labels(namespace);
+        let labels = namespaces.get(namespace);
         let class = resolve(asked, &classes, &self.0.controller, labels);
         let class = class.map_err(|why| match why {
             Unresolved::Foreign => NoClass::Foreign,
@@ -192,9 +184,15 @@ impl Classes {
     }
 
     /// Sets the labels of a namespace. `None`: the namespace was deleted.
-    fn label(&self, name: &str, labels: Option<crate::class::Labels>) {
-        let is_new = self.0.namespaces.lock().set(name, labels);
-        if is_new && self.selects_namespaces() {
+    fn label(&self, name: &str, labels: Option<Labels>) {
+        let mut namespaces = self.0.namespaces.lock();
+        let Some(labels) = labels else {
+            namespaces.remove(name);
+            return;
+        };
+        let old = namespaces.insert(name.to_owned(), labels.clone());
+        drop(namespaces);
+        if old != Some(labels) && self.selects_namespaces() {
             self.tell(Change::Namespace(name.to_owned()));
         }
     }
@@ -231,45 +229,33 @@ impl Classes {
         listed: &mut usize,
         event: Event<DynamicObject>,
     ) {
+        let Some(event) = undecoded::map(event, |object| Some(decoded(object))) else {
+            return;
+        };
         let known = self.0.cache.all().map_or(0, |all| all.len());
-        let is_full = |count: usize, name: String| {
-            let is_full = count > CLASSES_MAX;
-            if is_full {
-                warn!(
-                    name,
-                    "a MuxClass is ignored, because {CLASSES_MAX} others exist"
-                );
-            }
-            is_full
+        let of = |class: &MuxClass| Some(Change::Class(class.name_any()));
+        // The number of classes, and the change.
+        let (count, change) = match &event {
+            Event::Init => (0, None),
+            Event::InitApply(_) => (*listed + 1, None),
+            Event::InitDone => (0, Some(Change::All)),
+            Event::Apply(class) => match feed.known(class) {
+                Some(old) if is_asked_alike(old.as_ref(), class) => (known, None),
+                Some(_) => (known, of(class)),
+                None => (known + 1, of(class)),
+            },
+            Event::Delete(class) => (0, of(class)),
         };
-        let (event, change) = match event {
-            Event::Init => {
-                *listed = 0;
-                (Event::Init, None)
-            }
-            Event::InitApply(object) => {
-                *listed += 1;
-                if is_full(*listed, object.name_any()) {
-                    return;
-                }
-                (Event::InitApply(decoded(object)), None)
-            }
-            Event::InitDone => (Event::InitDone, Some(Change::All)),
-            Event::Apply(object) => {
-                let class = decoded(object);
-                let old = feed.known(&class);
-                if old.is_none() && is_full(known + 1, class.name_any()) {
-                    return;
-                }
-                let is_change = old.is_none_or(|old| !is_asked_alike(old.as_ref(), &class));
-                let change = is_change.then(|| Change::Class(class.name_any()));
-                (Event::Apply(class), change)
-            }
-            Event::Delete(object) => {
-                let change = Change::Class(object.name_any());
-                (Event::Delete(decoded(object)), Some(change))
-            }
-        };
+        if let (true, Event::Apply(class) | Event::InitApply(class)) = (count > CLASSES_MAX, &event)
+        {
+            let name = class.name_any();
+            warn!(
+                name,
+                "a MuxClass is ignored, because {CLASSES_MAX} others exist"
+            );
+            return;
+        }
+        *listed = count;
         feed.take(event);
         if let Some(change) = change {
             self.tell(change);

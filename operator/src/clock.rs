@@ -16,7 +16,6 @@ pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
     /// The system's clock.
-    #[must_use]
     #[expect(clippy::disallowed_methods, reason = "the operator's only clock")]
     pub fn system() -> Self {
         Self::of(Timestamp::now)
@@ -28,7 +27,6 @@ impl Clock {
     }
 
     /// Reads the clock.
-    #[must_use]
     pub fn now(&self) -> Now {
         Now {
             time: (self.0)(),
@@ -54,14 +52,12 @@ pub struct Now {
 
 impl Now {
     /// Seconds since 1970.
-    #[must_use]
     pub fn seconds(self) -> i64 {
         self.time.as_second()
     }
 
     /// The time for the status. Kubernetes stores whole seconds, so a finer time would differ from
     /// the stored time.
-    #[must_use]
     pub fn whole_second(self) -> Time {
         let second = Timestamp::from_second(self.time.as_second());
         Time(second.unwrap_or(self.time))
@@ -69,7 +65,6 @@ impl Now {
 }
 
 /// `seconds` since 1970 as RFC 3339.
-#[must_use]
 pub fn date(seconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
 }

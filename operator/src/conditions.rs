@@ -25,40 +25,36 @@ pub struct Verdict {
 
 impl Verdict {
     /// The condition holds.
-    #[must_use]
     pub fn yes(type_: &'static str, code: Code) -> Self {
-        Self {
-            type_,
-            holds: Some(true),
-            code,
-            detail: String::new(),
-        }
+        Self::new(type_, Some(true), code, "")
     }
 
     /// The condition does not hold.
-    #[must_use]
     pub fn no(type_: &'static str, code: Code, detail: impl Into<String>) -> Self {
-        Self {
-            type_,
-            holds: Some(false),
-            code,
-            detail: detail.into(),
-        }
+        Self::new(type_, Some(false), code, detail)
     }
 
     /// The operator cannot determine whether the condition holds.
-    #[must_use]
     pub fn unknown(type_: &'static str, code: Code, detail: impl Into<String>) -> Self {
+        Self::new(type_, None, code, detail)
+    }
+
+    fn new(
+        type_: &'static str,
+        holds: Option<bool>,
+        code: Code,
+        detail: impl Into<String>,
+    ) -> Self {
+        let detail = detail.into();
         Self {
             type_,
-            holds: None,
+            holds,
             code,
-            detail: detail.into(),
+            detail,
         }
     }
 
     /// The verdict with this detail.
-    #[must_use]
     pub fn with(self, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         Self { detail, ..self }
@@ -74,32 +70,24 @@ impl Verdict {
 
     /// The message: the code such as `MT0303`, the detail, and the remedy unless the condition
     /// holds. Cut to [`MESSAGE_LENGTH_MAX`].
-    #[must_use]
     pub fn message(&self) -> String {
         let number = self.code.to_string();
         let advice = self.advice();
-        let mut text = if self.detail.is_empty() {
-            format!("{number} {}", self.code.cause())
-        } else if self.detail.starts_with(&number) {
-            self.detail.clone()
-        } else {
-            format!("{number} {}", self.detail)
+        let mut text = match &*self.detail {
+            "" => format!("{number} {}", self.code.cause()),
+            detail if detail.starts_with(&number) => detail.to_owned(),
+            detail => format!("{number} {detail}"),
         };
         if !advice.is_empty() && text.ends_with(&advice) {
             return text;
         }
         let room = MESSAGE_LENGTH_MAX - advice.len() - 2;
         text.truncate(text.floor_char_boundary(room));
-        if !advice.is_empty() {
-            let end = if text.ends_with(['.', '!', '?']) {
-                " "
-            } else {
-                ". "
-            };
-            text.push_str(end);
-            text.push_str(&advice);
+        match advice.is_empty() {
+            true => text,
+            false if text.ends_with(['.', '!', '?']) => format!("{text} {advice}"),
+            false => format!("{text}. {advice}"),
         }
-        text
     }
 
     /// The remedy. Empty if the condition holds or the code needs no action.
@@ -114,38 +102,34 @@ impl Verdict {
 
 /// The conditions of `verdicts`, in their order. A condition whose status is unchanged since
 /// `previous` keeps its `last_transition_time`.
-#[must_use]
 pub fn conditions(
     verdicts: &[Verdict],
     previous: &[Condition],
     generation: Option<i64>,
     now: &Time,
 ) -> Vec<Condition> {
-    verdicts
-        .iter()
-        .map(|verdict| {
-            let unchanged = previous
-                .iter()
-                .find(|old| old.type_ == verdict.type_ && old.status == verdict.status());
-            Condition {
-                type_: verdict.type_.to_owned(),
-                status: verdict.status().to_owned(),
-                reason: verdict.code.reason().to_owned(),
-                message: verdict.message(),
-                observed_generation: generation,
-                last_transition_time: unchanged
-                    .map_or_else(|| now.clone(), |old| old.last_transition_time.clone()),
-            }
-        })
-        .collect()
+    let condition = |verdict: &Verdict| {
+        let old = find(previous, verdict.type_).filter(|old| old.status == verdict.status());
+        Condition {
+            type_: verdict.type_.to_owned(),
+            status: verdict.status().to_owned(),
+            reason: verdict.code.reason().to_owned(),
+            message: verdict.message(),
+            observed_generation: generation,
+            last_transition_time: old.map_or(now, |old| &old.last_transition_time).clone(),
+        }
+    };
+    verdicts.iter().map(condition).collect()
+}
+
+/// The condition `type_`.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|one| one.type_ == type_)
 }
 
 /// Whether the condition `type_` is `True`.
-#[must_use]
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
-    conditions
-        .iter()
-        .any(|condition| condition.type_ == type_ && condition.status == "True")
+    find(conditions, type_).is_some_and(|one| one.status == "True")
 }
 
 #[cfg(test)]

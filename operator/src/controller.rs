@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use futures::stream::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::DynamicObject;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config, Error as ControllerError};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -21,7 +20,7 @@ use crate::caches::{Cache, Caches};
 use crate::failure::{self, Coded};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::watches::Watched;
+use crate::watches::{ObjectId, Watched};
 
 /// Reconciles the objects of one kind.
 pub(crate) trait Reconciler: 'static {
@@ -46,8 +45,8 @@ pub(crate) trait Reconciler: 'static {
     ) -> impl Future<Output = Result<Action, Self::Error>>;
 
     /// Called if the object was deleted or never existed.
-    fn forget(&self, object: &ObjectRef<DynamicObject>) {
-        self.backoffs().is_gone(object);
+    fn forget(&self, object: &ObjectId) {
+        self.backoffs().forget(object);
     }
 }
 
@@ -65,18 +64,18 @@ pub(crate) async fn run<R: Reconciler>(
     applier(
         move |object, reconciler| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
-            queue.left(object.as_ref());
+            queue.left(&id(&*object));
             Box::pin(async move {
                 leadership
                     .if_held(reconcile_newest(object, reconciler, metrics))
                     .await
             })
         },
-        |object, error, reconciler: Arc<R>| reconciler.backoffs().failed(object.as_ref(), error),
+        |object, error, reconciler: Arc<R>| reconciler.backoffs().failed(&id(&*object), error),
         reconciler.clone(),
         store,
         triggers
-            .inspect(move |object| joined.joined(object))
+            .inspect(move |object| joined.joined(object.clone().into()))
             .map(Ok::<_, std::convert::Infallible>),
         config,
     )
@@ -86,7 +85,12 @@ pub(crate) async fn run<R: Reconciler>(
             // The object was deleted, a child still exists although its owner was deleted, or a
             // child has the labels of an object that never existed.
             Err(ControllerError::ObjectNotFound(object)) => {
-                missed.missed(&object);
+                let object = ObjectId {
+                    namespace: object.namespace.unwrap_or_default(),
+                    kind: object.dyntype.kind,
+                    name: object.name,
+                };
+                missed.left(&object);
                 reconciler.forget(&object);
             }
             Err(error) => warn!(error = %failure::chain(&error), "a reconciliation failed"),
@@ -108,9 +112,13 @@ async fn reconcile_newest<R: Reconciler>(
         .timed(&kind, reconciler.clone().reconcile(object.clone()))
         .await;
     if ended.is_ok() {
-        reconciler.backoffs().succeeded(object.as_ref());
+        reconciler.backoffs().forget(&id(&*object));
     }
     ended
+}
+
+fn id<K: Watched>(object: &K) -> ObjectId {
+    ObjectRef::from_obj(object).into()
 }
 
 /// The API of a kind in `namespace`, or in all namespaces.

@@ -17,13 +17,14 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
-use muxtunnel_codes::Code;
+use muxtunnel_codes::{Code, Nature};
 use muxtunnel_crds::condition::{RECONCILING, STALLED};
 use parking_lot::Mutex;
 use serde_json::json;
 use tracing::{debug, warn};
 
 use crate::clock::Clock;
+use crate::conditions::find;
 use crate::labels::MANAGER;
 use series::{Key, Step, Table};
 
@@ -53,13 +54,11 @@ pub struct Happened<'a> {
 
 impl Events {
     /// Publishes Events through `client`, with the times of `clock`.
-    #[must_use]
     pub fn new(client: Client, clock: Clock) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let instance = if host.trim().is_empty() {
-            MANAGER
-        } else {
-            host.trim()
+        let instance = match host.trim() {
+            "" => MANAGER,
+            host => host,
         };
         Self {
             client,
@@ -87,10 +86,12 @@ impl Events {
     /// Publishes an Event that is no transition of a condition, and no repetition of an earlier Event.
     /// The caller limits the number of these Events. A failure to publish is logged.
     pub async fn publish_once(&self, object: &ObjectReference, happened: &Happened<'_>) {
-        let namespace = object.namespace.as_deref().unwrap_or_default();
-        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let event = self.event(happened, object, self.clock.now().time);
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
+        if let Err(error) = self
+            .api(object)
+            .create(&PostParams::default(), &event)
+            .await
+        {
             warn!(%error, reason = happened.reason, "cannot publish an Event");
         }
     }
@@ -100,15 +101,19 @@ impl Events {
         condition: &Condition,
         object: &ObjectReference,
     ) -> Result<(), kube::Error> {
-        let now = self.clock.now().time;
+        let (now, api) = (self.clock.now().time, self.api(object));
+        let (type_, status) = (&condition.type_, &condition.status);
+        let happened = Happened {
+            action: format!("Set{type_}"),
+            reason: &condition.reason,
+            note: format!("{type_}={status}: {}", condition.message),
+        };
         let key = Key {
             object: object.uid.clone().unwrap_or_default(),
-            action: action(condition),
+            action: happened.action.clone(),
             reason: condition.reason.clone(),
         };
         let step = self.table.lock().step(&key, now);
-        let namespace = object.namespace.as_deref().unwrap_or_default();
-        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         match step {
             Step::Begin => {}
             Step::Count { name, count } => {
@@ -133,11 +138,6 @@ impl Events {
                 return Ok(());
             }
         }
-        let happened = Happened {
-            action: action(condition),
-            reason: &condition.reason,
-            note: note(condition),
-        };
         let event = self.event(&happened, object, now);
         let name = event.metadata.name.clone().unwrap_or_default();
         api.create(&PostParams::default(), &event).await?;
@@ -145,19 +145,21 @@ impl Events {
         Ok(())
     }
 
+    fn api(&self, object: &ObjectReference) -> Api<Event> {
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
     fn event(&self, happened: &Happened<'_>, object: &ObjectReference, now: Timestamp) -> Event {
-        let type_ = if is_normal(happened.reason) {
-            "Normal"
-        } else {
-            "Warning"
+        let type_ = match is_normal(happened.reason) {
+            true => "Normal",
+            false => "Warning",
         };
+        let name = object.name.as_deref().unwrap_or(MANAGER);
+        let note = &happened.note[..happened.note.floor_char_boundary(NOTE_LENGTH_MAX)];
         Event {
             metadata: ObjectMeta {
-                name: Some(format!(
-                    "{}.{:x}",
-                    object.name.as_deref().unwrap_or(MANAGER),
-                    now.as_nanosecond()
-                )),
+                name: Some(format!("{name}.{:x}", now.as_nanosecond())),
                 namespace: object.namespace.clone(),
                 ..ObjectMeta::default()
             },
@@ -165,7 +167,7 @@ impl Events {
             type_: Some(type_.to_owned()),
             reason: Some(happened.reason.to_owned()),
             action: Some(happened.action.clone()),
-            note: Some(shortened(&happened.note)),
+            note: Some(note.to_owned()),
             regarding: Some(object.clone()),
             reporting_controller: Some(MANAGER.to_owned()),
             reporting_instance: Some(self.instance.to_string()),
@@ -180,55 +182,16 @@ fn transitions<'a>(
     old: &'a [Condition],
     new: &'a [Condition],
 ) -> impl Iterator<Item = &'a Condition> {
-    new.iter().filter(|condition| {
-        ![RECONCILING, STALLED].contains(&&*condition.type_)
-            && !old.iter().any(|old| {
-                old.type_ == condition.type_
-                    && old.status == condition.status
-                    && old.reason == condition.reason
-            })
+    new.iter().filter(|new| {
+        let is_same = |old: &Condition| old.status == new.status && old.reason == new.reason;
+        ![RECONCILING, STALLED].contains(&&*new.type_)
+            && !find(old, &new.type_).is_some_and(is_same)
     })
-}
-
-fn note(condition: &Condition) -> String {
-    let (type_, status) = (&condition.type_, &condition.status);
-    shortened(&format!("{type_}={status}: {}", condition.message))
-}
-
-fn shortened(note: &str) -> String {
-    note[..note.floor_char_boundary(NOTE_LENGTH_MAX)].to_owned()
-}
-
-fn action(condition: &Condition) -> String {
-    format!("Set{}", condition.type_)
 }
 
 /// Whether `reason` can occur without a fault, so that the Event is of type Normal.
 fn is_normal(reason: &str) -> bool {
-    [
-        Code::Reconciled,
-        Code::GatewaysNotReady,
-        Code::ConfigPending,
-        Code::CarrierUp,
-        Code::CarrierConnecting,
-        Code::Accepted,
-        Code::Programmed,
-        Code::AddressPending,
-        Code::SysctlsApplied,
-        Code::KeysCreated,
-        Code::KeysProvided,
-        Code::CertificatesProvided,
-        Code::CertificatePending,
-        Code::KeyPending,
-        Code::SysctlProbing,
-        Code::WanEmulated,
-        Code::WanPending,
-        Code::Paused,
-        Code::BenchmarkRunning,
-        Code::BenchmarkComplete,
-    ]
-    .iter()
-    .any(|code| code.reason() == reason)
+    Code::from_reason(reason).is_some_and(|code| code.nature() == Nature::Normal)
 }
 
 #[cfg(test)]
@@ -258,11 +221,6 @@ mod tests {
         let changed: Vec<_> = transitions(&old, &new).collect();
         assert_eq!(changed.len(), 1);
         assert!(!is_normal(&changed[0].reason));
-        let note = note(changed[0]);
-        assert!(
-            note.starts_with("Ready=False: MT0308 two. What to do: "),
-            "{note}"
-        );
     }
 
     #[test]
@@ -293,6 +251,9 @@ mod tests {
             "the next write counts the other Events"
         );
         let created = &writes[0].body;
+        let note = created["note"].as_str().unwrap();
+        let begin = "Ready=False: MT0302 one. What to do: ";
+        assert!(note.starts_with(begin), "{note}");
         for (field, value) in [
             ("reason", "GatewaysNotReady"),
             ("action", "SetReady"),

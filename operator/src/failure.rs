@@ -22,7 +22,6 @@ pub trait Coded: Error {
 
 /// Returns the code for the source of the error. The source is the API server, the Lease, or
 /// otherwise the operator.
-#[must_use]
 pub fn code(error: &(dyn Error + 'static)) -> Code {
     if causes(error).any(<dyn Error>::is::<NotLeader>) {
         return Code::LeaderLost;
@@ -43,7 +42,6 @@ pub fn code(error: &(dyn Error + 'static)) -> Code {
 /// status reports every other error after [`FAILURES_MIN`] failed reconciliations in a row
 /// (`failures`), even if the API server does not answer one kind of requests. The leader writes the
 /// status, so the error of an operator that is not the leader is never reported.
-#[must_use]
 pub fn is_reported(error: &(dyn Error + 'static), failures: u32) -> bool {
     if causes(error).any(<dyn Error>::is::<NotLeader>) {
         return false;
@@ -59,7 +57,6 @@ pub fn is_reported(error: &(dyn Error + 'static), failures: u32) -> bool {
 
 /// The text of the error and of its sources, without repetitions. The client's error is replaced
 /// by the words of the API server.
-#[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     for cause in causes(error) {

@@ -127,15 +127,9 @@ impl Grants {
         service: &ServiceName,
     ) -> Result<bool, NotKnown> {
         let sources = self.0.sources.lock();
-        let first = (service.namespace.clone(), String::new());
         let known = sources.iter().filter_map(|source| source.known.as_ref());
-        let grants = known.flat_map(|known| {
-            known
-                .range(first.clone()..)
-                .take_while(|((of, _), _)| *of == service.namespace)
-        });
         let mut is_undecoded = false;
-        for (_, spec) in grants {
+        for spec in known.flat_map(|known| of_namespace(known, &service.namespace)) {
             match spec {
                 Some(spec) if spec.permits(kind, namespace, &service.name) => return Ok(true),
                 Some(_) => {}
@@ -191,6 +185,18 @@ impl Grants {
     }
 }
 
+/// The grants of a namespace.
+fn of_namespace<'a>(
+    known: &'a Known,
+    namespace: &'a str,
+) -> impl Iterator<Item = &'a Option<MuxGrantSpec>> {
+    let first = (namespace.to_owned(), String::new());
+    let own = known
+        .range(first..)
+        .take_while(move |((of, _), _)| of == namespace);
+    own.map(|(_, spec)| spec)
+}
+
 fn key(object: &DynamicObject) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
@@ -206,9 +212,10 @@ fn of_muxtunnel(object: &DynamicObject) -> Result<Option<MuxGrantSpec>, String> 
         let is_one_of = |field: &Value, known: &[&str]| {
             field.as_str().is_none_or(|field| known.contains(&field))
         };
+        let is_own =
+            |one: &Value| is_one_of(&one["group"], &[group]) && is_one_of(&one["kind"], kinds);
         if let Some(Value::Array(entries)) = spec.get_mut(list) {
-            entries
-                .retain(|one| is_one_of(&one["group"], &[group]) && is_one_of(&one["kind"], kinds));
+            entries.retain(is_own);
         }
     }
     serde_path_to_error::deserialize::<_, MuxGrantSpec>(&spec)
@@ -230,9 +237,7 @@ fn put(known: &mut Known, object: &DynamicObject) {
         known.remove(&key);
         return;
     };
-    let first = (key.0.clone(), String::new());
-    let of_namespace = known.range(first..).take_while(|((of, _), _)| *of == key.0);
-    if of_namespace.count() >= GRANTS_MAX && !known.contains_key(&key) {
+    if of_namespace(known, &key.0).count() >= GRANTS_MAX && !known.contains_key(&key) {
         warn!(
             namespace = key.0,
             name = key.1,

@@ -77,33 +77,28 @@ pub async fn serve(
 /// The addresses to try, in order. `[::]` covers both address families, and is not available on a
 /// kernel without IPv6.
 fn listened(address: SocketAddr) -> Vec<SocketAddr> {
-    let fallback = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
-    let all = address.ip() == Ipv6Addr::UNSPECIFIED;
-    [address]
-        .into_iter()
-        .chain(all.then_some(fallback))
-        .collect()
+    let mut addresses = vec![address];
+    if address.ip() == Ipv6Addr::UNSPECIFIED {
+        addresses.push((Ipv4Addr::UNSPECIFIED, address.port()).into());
+    }
+    addresses
 }
 
 async fn healthz(State(progress): State<Progress>) -> (StatusCode, String) {
-    match progress.stalled(Instant::now()) {
-        None => (StatusCode::OK, "ok\n".to_owned()),
-        Some(age) => {
-            let text = format!("the controllers have not run for {} s\n", age.as_secs());
-            (StatusCode::SERVICE_UNAVAILABLE, text)
-        }
-    }
+    let stalled = progress.stalled(Instant::now());
+    answer(stalled.map(|age| format!("the controllers have not run for {} s\n", age.as_secs())))
 }
 
 async fn readyz(State(clock): State<Arc<WatchClock>>) -> (StatusCode, String) {
-    if clock.is_any_current() {
-        (StatusCode::OK, "ok\n".to_owned())
-    } else {
-        let text = format!(
-            "the API server has not answered a watch for {} s\n",
-            STALE_AFTER.as_secs()
-        );
-        (StatusCode::SERVICE_UNAVAILABLE, text)
+    let age = STALE_AFTER.as_secs();
+    let fault = || format!("the API server has not answered a watch for {age} s\n");
+    answer((!clock.is_any_current()).then(fault))
+}
+
+fn answer(fault: Option<String>) -> (StatusCode, String) {
+    match fault {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(fault) => (StatusCode::SERVICE_UNAVAILABLE, fault),
     }
 }
 

@@ -24,7 +24,7 @@ use muxtunnel_operator::leader::{Elector, Leadership, WriteGate};
 use muxtunnel_operator::metrics::Metrics;
 use muxtunnel_operator::observer::ObserverLayer;
 use muxtunnel_operator::settings::{AdminPeers, Images, Settings};
-use muxtunnel_operator::tunnel_controller::Parts;
+use muxtunnel_operator::tunnel_controller::access::{Access, Memory, Outputs};
 use muxtunnel_operator::tunnel_controller::observe::HttpGateways;
 use muxtunnel_operator::upgrades::turns::Turns;
 use muxtunnel_operator::watch_clock::WatchClock;
@@ -187,20 +187,28 @@ impl Operator {
             caches: feeds.caches(),
             settled: Settled::default(),
         };
-        let tunnels = tunnel_controller::Context::new(Parts {
-            cluster: cluster.clone(),
+        let memory = Memory::new(self.client.clone());
+        let access = Access {
+            caches: cluster.caches.clone(),
+            reader: cluster.reader(),
             targets,
-            settings: self.settings.clone(),
-            events: self.events.clone(),
             grants: self.grants.clone(),
             classes: self.classes.clone(),
             turns: self.turns.clone(),
             api_server: self.api_server.clone(),
-            gateways: HttpGateways::default(),
-            figures: self.metrics.tunnels.clone(),
+            memory: memory.clone(),
             watches: self.watched.clone(),
-            clock: self.clock.clone(),
-        });
+            settings: self.settings.clone(),
+        };
+        let outputs = Outputs {
+            cluster: cluster.clone(),
+            memory,
+            figures: self.metrics.tunnels.clone(),
+            refreshes_volumes: self.settings.refresh_volumes,
+        };
+        let (gateways, events) = (HttpGateways::default(), self.events.clone());
+        let steps = (access, outputs);
+        let tunnels = tunnel_controller::Context::new(steps, gateways, events, self.clock.clone());
         let (changed, queued) = watches::queue();
         let peers = peer_controller::run(
             (cluster.clone(), self.classes.clone()),

@@ -17,14 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::DynamicObject;
+use kube::Resource;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Resource, ResourceExt};
-use muxtunnel_codes::Code;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -32,13 +30,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use crate::caches::{Key, key};
 use crate::failure::Coded;
 use crate::leader::Leadership;
 use crate::watch_clock::WatchClock;
-use crate::watches::Watched;
+use crate::watches::{ObjectId, Watched};
 use classes::Figures;
-use requests::RequestLabels;
 use tunnels::Tunnels;
 
 /// Content type of `/metrics`.
@@ -50,33 +46,18 @@ const RECONCILE_SECONDS: [f64; 9] = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5
 /// Upper bounds of the buckets for requests, in seconds.
 const REQUEST_SECONDS: [f64; 9] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReconcileLabels {
-    kind: String,
-    result: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabels {
-    kind: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ErrorLabels {
-    kind: String,
-    code: String,
-}
-
-type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+/// The names and values of the labels of a series.
+type LabelSet<const N: usize> = [(&'static str, String); N];
+type Histograms<const N: usize> = Family<LabelSet<N>, Histogram, fn() -> Histogram>;
 
 /// All metrics. Clones share them.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
-    reconciles: Histograms<ReconcileLabels>,
-    errors: Family<ErrorLabels, Counter>,
-    queue: Family<KindLabels, Gauge>,
-    requests: Histograms<RequestLabels>,
+    reconciles: Histograms<2>,
+    errors: Family<LabelSet<2>, Counter>,
+    queue: Family<LabelSet<1>, Gauge>,
+    requests: Histograms<3>,
     /// The figures of gateways.
     pub tunnels: Tunnels,
     /// The figures of classes.
@@ -85,26 +66,15 @@ pub struct Metrics {
 }
 
 /// Returns the objects of a kind in a watched namespace, with their conditions.
-type OfKind = Box<dyn Fn() -> Vec<Conditions> + Send + Sync>;
+type OfKind = Box<dyn Fn() -> Vec<(ObjectId, Vec<Condition>)> + Send + Sync>;
 /// The objects whose conditions are exported. Clones share them.
 type Judged = Arc<Mutex<Vec<OfKind>>>;
 
-/// An object and its conditions.
-struct Conditions {
-    kind: String,
-    namespace: String,
-    name: String,
-    conditions: Vec<Condition>,
-}
-
 impl Metrics {
     /// Creates the metrics. `leadership` and `watches` are read at each scrape.
-    #[must_use]
     pub fn new(leadership: Leadership, watches: Arc<WatchClock>) -> Self {
-        let reconciles: Histograms<_> =
-            Family::new_with_constructor(|| Histogram::new(RECONCILE_SECONDS));
-        let requests: Histograms<_> =
-            Family::new_with_constructor(|| Histogram::new(REQUEST_SECONDS));
+        let reconciles = Histograms::new_with_constructor(|| Histogram::new(RECONCILE_SECONDS));
+        let requests = Histograms::new_with_constructor(|| Histogram::new(REQUEST_SECONDS));
         let (errors, queue) = (Family::default(), Family::default());
         let tunnels = Tunnels::default();
         let mut registry = Registry::with_prefix("muxtunnel");
@@ -132,14 +102,11 @@ impl Metrics {
         );
         let (judged, classes) = (Judged::default(), Figures::default());
         registry.register_collector(Box::new(Now {
-            leadership: leadership.clone(),
+            leadership,
             watches,
             judged: judged.clone(),
             classes: classes.clone(),
-        }));
-        registry.register_collector(Box::new(tunnels::Page {
             tunnels: tunnels.clone(),
-            leadership,
         }));
         Self {
             registry: Arc::new(registry),
@@ -159,11 +126,9 @@ impl Metrics {
         store: Store<K>,
         conditions: fn(&Arc<K>) -> Vec<Condition>,
     ) {
-        let object = move |object: &Arc<K>| Conditions {
-            kind: K::kind(&()).into_owned(),
-            namespace: object.namespace().unwrap_or_default(),
-            name: object.name_any(),
-            conditions: conditions(object),
+        let object = move |object: &Arc<K>| {
+            let id = ObjectRef::from_obj(object.as_ref()).into();
+            (id, conditions(object))
         };
         let all = move || store.state().iter().map(&object).collect();
         self.judged.lock().push(Box::new(all));
@@ -189,38 +154,25 @@ impl Metrics {
         reconciliation: impl Future<Output = Result<Action, E>>,
     ) -> Result<Action, E> {
         let begin = Instant::now();
-        let result = reconciliation.await;
-        let code = result.as_ref().err().map(Coded::code);
-        self.reconciled(kind, begin.elapsed(), code);
-        result
-    }
-
-    /// Records a reconciliation. `code` is the reason of a failure.
-    fn reconciled(&self, kind: &str, time: Duration, code: Option<Code>) {
-        let labels = ReconcileLabels {
-            kind: kind.to_owned(),
-            result: if code.is_some() { "error" } else { "success" }.to_owned(),
-        };
-        self.reconciles
-            .get_or_create(&labels)
-            .observe(time.as_secs_f64());
-        if let Some(code) = code {
-            let labels = ErrorLabels {
-                kind: kind.to_owned(),
-                code: code.to_string(),
-            };
+        let ended = reconciliation.await;
+        let (kind, seconds) = (("kind", kind.to_owned()), begin.elapsed().as_secs_f64());
+        let result = if ended.is_ok() { "success" } else { "error" };
+        let labels = [kind.clone(), ("result", result.to_owned())];
+        self.reconciles.get_or_create(&labels).observe(seconds);
+        if let Err(error) = &ended {
+            let labels = [kind, ("code", error.code().to_string())];
             self.errors.get_or_create(&labels).inc();
         }
+        ended
     }
 
     /// The queue of objects of type `K`, for one controller. The metric shows the sum of the queues
     /// of all scopes.
-    #[must_use]
     pub fn queue<K: Resource<DynamicType = ()>>(&self) -> Queue {
-        let kind = K::kind(&()).into_owned();
+        let labels = [("kind", K::kind(&()).into_owned())];
         Queue {
             waiting: Arc::default(),
-            depth: self.queue.get_or_create(&KindLabels { kind }).clone(),
+            depth: self.queue.get_or_create(&labels).clone(),
         }
     }
 }
@@ -228,39 +180,24 @@ impl Metrics {
 /// The objects that wait for a reconciliation. Clones share one set.
 #[derive(Debug, Clone)]
 pub struct Queue {
-    waiting: Arc<Mutex<BTreeSet<Key>>>,
+    waiting: Arc<Mutex<BTreeSet<ObjectId>>>,
     depth: Gauge,
 }
 
 impl Queue {
     /// Adds the object to the queue.
-    pub fn joined<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
-        self.change(|waiting| {
-            waiting.insert((object.namespace.clone(), object.name.clone()));
-        });
+    pub fn joined(&self, object: ObjectId) {
+        if self.waiting.lock().insert(object) {
+            self.depth.inc();
+        }
     }
 
-    /// Removes the object from the queue, because its reconciliation starts.
-    pub fn left<K: Resource<DynamicType = ()>>(&self, object: &K) {
-        self.change(|waiting| {
-            waiting.remove(&key(object));
-        });
-    }
-
-    /// Removes an object that does not exist from the queue.
-    pub fn missed(&self, object: &ObjectRef<DynamicObject>) {
-        let key = (object.namespace.clone(), object.name.clone());
-        self.change(|waiting| {
-            waiting.remove(&key);
-        });
-    }
-
-    fn change(&self, change: impl FnOnce(&mut BTreeSet<Key>)) {
-        let mut waiting = self.waiting.lock();
-        let length = |waiting: &BTreeSet<Key>| i64::try_from(waiting.len()).unwrap_or(i64::MAX);
-        let before = length(&waiting);
-        change(&mut waiting);
-        self.depth.inc_by(length(&waiting) - before);
+    /// Removes the object from the queue, because its reconciliation starts, or because it does not
+    /// exist.
+    pub fn left(&self, object: &ObjectId) {
+        if self.waiting.lock().remove(object) {
+            self.depth.dec();
+        }
     }
 }
 
@@ -270,6 +207,7 @@ struct Now {
     watches: Arc<WatchClock>,
     judged: Judged,
     classes: Figures,
+    tunnels: Tunnels,
 }
 
 impl fmt::Debug for Now {
@@ -280,13 +218,10 @@ impl fmt::Debug for Now {
 
 impl Collector for Now {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let leads = i64::from(self.leadership.is_held());
+        let leads = self.leadership.is_held();
         let help = "1 if this replica holds the Lease and writes objects, otherwise 0";
-        family(
-            &mut encoder,
-            ("operator_leader", help),
-            [(vec![], ConstGauge::new(leads))],
-        )?;
+        let value = [(vec![], ConstGauge::new(i64::from(leads)))];
+        family(&mut encoder, ("operator_leader", help), value)?;
         // With several namespaces, a resource has a watch in each namespace. The metric shows the
         // age of the oldest watch.
         let mut ages: BTreeMap<String, Duration> = BTreeMap::new();
@@ -308,33 +243,29 @@ impl Collector for Now {
         let conditions = objects.iter().flat_map(conditions);
         let help = "Conditions of MuxTunnels, MuxExits and MuxRendezvous: 1 is True, 0 is False or Unknown";
         family(&mut encoder, ("tunnel_condition", help), conditions)?;
-        let classes = match self.leadership.is_held() {
-            true => self.classes.all(),
-            false => Vec::new(),
-        };
-        let samples = classes.iter().map(|(class, state, count)| {
-            let labels = vec![("class", class.as_str()), ("state", *state)];
-            (labels, ConstGauge::new(*count))
-        });
+        let classes = self.classes.all();
+        let samples = classes
+            .iter()
+            .filter(|_| leads)
+            .map(|(class, state, count)| {
+                let labels = vec![("class", class.as_str()), ("state", *state)];
+                (labels, ConstGauge::new(*count))
+            });
         let help = "Objects of a MuxClass by their state in its roll-out";
-        family(&mut encoder, ("class_objects", help), samples)
+        family(&mut encoder, ("class_objects", help), samples)?;
+        self.tunnels.encode(&mut encoder, leads)
     }
 }
 
 /// One sample per condition of an object.
-fn conditions(object: &Conditions) -> impl Iterator<Item = (Labels<'_>, ConstGauge<i64>)> {
-    object.conditions.iter().map(|condition| {
-        let labels = vec![
-            ("namespace", object.namespace.as_str()),
-            ("kind", object.kind.as_str()),
-            ("name", object.name.as_str()),
-            ("condition", condition.type_.as_str()),
-            ("code", code(condition)),
-        ];
-        (
-            labels,
-            ConstGauge::new(i64::from(condition.status == "True")),
-        )
+fn conditions(
+    (object, conditions): &(ObjectId, Vec<Condition>),
+) -> impl Iterator<Item = (Labels<'_>, ConstGauge<i64>)> {
+    conditions.iter().map(|condition| {
+        let more = [("condition", &*condition.type_), ("code", code(condition))];
+        let labels = labels(object, more);
+        let is_true = i64::from(condition.status == "True");
+        (labels, ConstGauge::new(is_true))
     })
 }
 
@@ -347,6 +278,17 @@ fn code(condition: &Condition) -> &str {
 }
 
 type Labels<'a> = Vec<(&'a str, &'a str)>;
+
+/// The labels of an object, and `more`.
+fn labels<'a, const N: usize>(object: &'a ObjectId, more: [(&'a str, &'a str); N]) -> Labels<'a> {
+    let mut labels = vec![
+        ("namespace", object.namespace.as_str()),
+        ("kind", object.kind.as_str()),
+        ("name", object.name.as_str()),
+    ];
+    labels.extend(more);
+    labels
+}
 
 /// One metric family: name, help, and its samples.
 fn family<'a, M: EncodeMetric>(

@@ -70,7 +70,6 @@ where
 }
 
 /// Whether a request starts a watch.
-#[must_use]
 pub fn is_watch(uri: &Uri) -> bool {
     let mut pairs = uri.query().unwrap_or_default().split('&');
     pairs.any(|pair| pair.starts_with("watch="))

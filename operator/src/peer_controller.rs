@@ -27,7 +27,7 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::tunnel_controller::write;
 use crate::undecoded;
-use crate::watches::{self, Trigger};
+use crate::watches::{self, ObjectId};
 
 /// Pause between two looks at a peer. Nothing triggers a look when the exit is deleted.
 const LOOKED_AT: Duration = Duration::from_secs(60);
@@ -69,7 +69,7 @@ impl Coded for Error {
 pub async fn run(
     (cluster, classes): (Cluster, Classes),
     clock: Clock,
-    changed: mpsc::Receiver<Trigger>,
+    changed: mpsc::Receiver<ObjectId>,
     leadership: Leadership,
     metrics: Metrics,
 ) {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, ContainerPort, ContainerStatus, EmptyDirVolumeSource,
     HTTPGetAction, KeyToPath, Pod, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
     ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretProjection,
-    SecretVolumeSource, SecurityContext, Volume, VolumeMount, VolumeProjection,
+    SecretVolumeSource, SecurityContext, Sysctl, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -22,7 +22,6 @@ const SHARED: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
 pub type Amounts<'a> = &'a [(&'a str, &'a str)];
 
 /// Whether the condition `type_` of the pod is true.
-#[must_use]
 pub fn is_true(pod: &Pod, type_: &str) -> bool {
     let conditions = pod.status.iter().flat_map(|status| &status.conditions);
     let mut conditions = conditions.flatten();
@@ -30,9 +29,17 @@ pub fn is_true(pod: &Pod, type_: &str) -> bool {
 }
 
 /// Whether the pod's readiness probe succeeds.
-#[must_use]
 pub fn is_ready(pod: &Pod) -> bool {
     is_true(pod, "Ready")
+}
+
+/// The sysctls that the pod requests.
+pub fn sysctls(pod: &Pod) -> impl Iterator<Item = &Sysctl> {
+    let spec = pod.spec.as_ref();
+    let context = spec.and_then(|spec| spec.security_context.as_ref());
+    context
+        .into_iter()
+        .flat_map(|context| context.sysctls.iter().flatten())
 }
 
 /// The statuses of all containers of the pod, the init containers first.
@@ -45,7 +52,6 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 
 /// Whether the node has created the pod's sandbox, and so accepts the pod's sysctls. The pod need
 /// not be ready: an entry is not ready while it has no carrier.
-#[must_use]
 pub fn is_started(pod: &Pod) -> bool {
     let mut states = containers(pod).flat_map(|one| [&one.state, &one.last_state]);
     states.any(|state| {
@@ -55,7 +61,6 @@ pub fn is_started(pod: &Pod) -> bool {
 }
 
 /// The pod's address.
-#[must_use]
 pub fn host(pod: &Pod) -> Option<String> {
     let host = pod.status.as_ref()?.pod_ip.clone();
     host.filter(|host| !host.is_empty())
@@ -63,7 +68,6 @@ pub fn host(pod: &Pod) -> Option<String> {
 
 /// Why the ReplicaSet cannot create pods, for example because of a quota, a LimitRange or Pod
 /// Security.
-#[must_use]
 pub fn replica_failure(deployment: &Deployment) -> Option<String> {
     let mut conditions = deployment.status.as_ref()?.conditions.iter().flatten();
     let failure = conditions.find(|one| one.type_ == "ReplicaFailure" && one.status == "True");

@@ -19,21 +19,16 @@ impl Reader {
     }
 
     /// The object with this name, or `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The client's error.
-    pub async fn get<K>(&self, namespace: &str, name: &str) -> Result<Option<K>, kube::Error>
-    where
-        K: Watched + Resource<Scope = NamespaceResourceScope>,
-    {
+    pub async fn get<K: Watched + Resource<Scope = NamespaceResourceScope>>(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<K>, kube::Error> {
         let api: Api<K> = Api::namespaced(self.0.clone(), namespace);
         api.get_opt(name).await
     }
 
     /// The object with this name, without its type.
-    ///
-    /// # Errors
-    /// The client's error.
     pub async fn get_untyped(
         &self,
         resource: &ApiResource,
@@ -45,17 +40,11 @@ impl Reader {
     }
 
     /// One page of a list.
-    ///
-    /// # Errors
-    /// The client's error.
-    pub async fn list<K>(
+    pub async fn list<K: Watched + Resource<Scope = NamespaceResourceScope>>(
         &self,
         namespace: &str,
         params: &ListParams,
-    ) -> Result<ObjectList<K>, kube::Error>
-    where
-        K: Watched + Resource<Scope = NamespaceResourceScope>,
-    {
+    ) -> Result<ObjectList<K>, kube::Error> {
         let api: Api<K> = Api::namespaced(self.0.clone(), namespace);
         api.list(params).await
     }

@@ -35,11 +35,11 @@ pub mod update_status;
 pub mod validate;
 
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
-use kube::api::DynamicObject;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::ObjectRef;
 use muxtunnel_codes::Code;
@@ -47,31 +47,25 @@ use muxtunnel_crds::condition;
 use tokio::sync::mpsc;
 use tracing::{Instrument, info_span};
 
-use crate::api_server::ApiServer;
 use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
-use crate::caches::{Cache, Cached, Caches, Cluster, Feeds, Targets};
+use crate::caches::{Cache, Cached, Caches, Feeds};
 use crate::class::Class;
-use crate::classes::Classes;
 use crate::clock::{Clock, Now};
+use crate::conditions::find;
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
 use crate::failure::{self, Coded};
-use crate::grants::Grants;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::metrics::tunnels::Tunnels;
-use crate::settings::Settings;
-use crate::upgrades::turns::Turns;
-use crate::watch_clock::WatchClock;
-use crate::watches::{self, Trigger};
-use access::{Access, Memory, Outputs, pure};
+use crate::watches::{self, ObjectId};
+use access::{Access, Outputs, pure};
 pub use error::Error;
 use hindrance::Hindrance;
 use holder::Holder;
-use object::{Object, of_each};
+use object::Object;
 use publish::Outcome;
 pub(crate) use sandbox::not_created;
-use triggers::{Routes, Watches};
+use triggers::{Routes, groups};
 use update_status::Status;
 pub(crate) use update_status::write;
 
@@ -89,34 +83,6 @@ const REQUEUE_STEADY: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent reconciliations of a kind.
 const CONCURRENCY: u16 = 16;
 
-/// The parts of a [`Context`].
-pub struct Parts<G> {
-    /// The API server and the caches.
-    pub cluster: Cluster,
-    /// The Services that forwards target.
-    pub targets: Targets,
-    /// The settings of the installation.
-    pub settings: Arc<Settings>,
-    /// Publishes Events.
-    pub events: Events,
-    /// The grants of other namespaces.
-    pub grants: Grants,
-    /// The classes of objects.
-    pub classes: Classes,
-    /// The permissions to take the revision of a class.
-    pub turns: Turns,
-    /// The API server's addresses.
-    pub api_server: ApiServer,
-    /// Queries gateways.
-    pub gateways: G,
-    /// The sums of the gateways' figures.
-    pub figures: Tunnels,
-    /// The age of each watch.
-    pub watches: Arc<WatchClock>,
-    /// The operator's clock.
-    pub clock: Clock,
-}
-
 /// The shared state of all reconciliations.
 pub struct Context<G = observe::HttpGateways> {
     access: Access,
@@ -133,37 +99,20 @@ pub struct Context<G = observe::HttpGateways> {
 
 impl<G: observe::Gateways> Context<G> {
     /// The context of the controllers of a scope.
-    #[must_use]
-    pub fn new(parts: Parts<G>) -> Self {
-        let (cluster, figures) = (parts.cluster, parts.figures);
-        figures.follow(cluster.caches.clone());
-        let memory = Arc::new(Memory {
-            keyring: keyring::Keyring::new(cluster.client.clone()),
-            rollouts: rollouts::Rollouts::default(),
-        });
+    pub fn new(
+        (access, outputs): (Access, Outputs),
+        gateways: G,
+        events: Events,
+        clock: Clock,
+    ) -> Self {
+        outputs.figures.follow(access.caches.clone());
         let backoffs = Backoffs::default();
         Self {
-            access: Access {
-                caches: cluster.caches.clone(),
-                reader: cluster.reader(),
-                targets: parts.targets,
-                grants: parts.grants,
-                classes: parts.classes,
-                turns: parts.turns,
-                api_server: parts.api_server,
-                memory: memory.clone(),
-                watches: parts.watches,
-                settings: parts.settings.clone(),
-            },
-            outputs: Outputs {
-                cluster,
-                memory,
-                figures,
-                refreshes_volumes: parts.settings.refresh_volumes,
-            },
-            events: parts.events,
-            prober: observe::Prober::new(parts.gateways, parts.clock.clone()),
-            clock: parts.clock,
+            access,
+            outputs,
+            events,
+            prober: observe::Prober::new(gateways, clock.clone()),
+            clock,
             debounce: update_status::StatusDebounce::default(),
             unknown_keys: update_status::UnknownKeys::default(),
             pending: backoffs.sibling(PENDING_FIRST),
@@ -177,26 +126,32 @@ impl<G: observe::Gateways> Context<G> {
 pub async fn run<G: observe::Gateways>(
     context: Context<G>,
     namespace: Option<String>,
-    (feeds, peers): (Feeds, mpsc::Sender<Trigger>),
+    (mut feeds, peers): (Feeds, mpsc::Sender<ObjectId>),
     leadership: Leadership,
     metrics: Metrics,
 ) {
-    let (access, client) = (&context.access, &context.outputs.cluster.client);
-    let watches = Watches::new(client, namespace.as_deref(), feeds, &access.watches);
-    let mut others = watches.others;
+    let (access, client) = (&context.access, context.outputs.cluster.client.clone());
+    let (namespace, clock) = (namespace.as_deref(), access.watches.clone());
+    let tunnels = mem::take(&mut feeds.tunnels).grouped(groups);
+    let exits = mem::take(&mut feeds.exits).grouped(groups);
+    let rendezvous = mem::take(&mut feeds.rendezvous);
+    let mut others = triggers::others(&client, namespace, (tunnels.cache(), feeds), &clock);
+    let tunnels = watches::objects(controller::api(&client, namespace), tunnels, &clock);
+    let exits = watches::objects(controller::api(&client, namespace), exits, &clock);
+    let rendezvous = watches::objects(controller::api(&client, namespace), rendezvous, &clock);
     others.push(context.prober.wakes());
     others.push(triggers::granted(&access.grants, &access.caches));
     others.push(triggers::classed(&access.classes, &access.caches));
     others.push(access.turns.wakes());
-    let (routes, [tunnels, exits, rendezvous]) = Routes::new(peers);
+    let (routes, [of_tunnels, of_exits, of_rendezvous]) = Routes::new(peers);
     let context = Arc::new(context);
     let shared = (&context, &leadership, &metrics);
     // Each of these futures ends only if its watches end.
     tokio::select! {
         () = routes.pass_on(stream::select_all(others)) => {}
-        () = run_kind(shared, watches.tunnels, tunnels) => {}
-        () = run_kind(shared, watches.exits, exits) => {}
-        () = run_kind(shared, watches.rendezvous, rendezvous) => {}
+        () = run_kind(shared, tunnels, of_tunnels) => {}
+        () = run_kind(shared, exits, of_exits) => {}
+        () = run_kind(shared, rendezvous, of_rendezvous) => {}
     }
 }
 
@@ -205,7 +160,7 @@ pub async fn run<G: observe::Gateways>(
 async fn run_kind<K: Cached, G: observe::Gateways>(
     (context, leadership, metrics): (&Arc<Context<G>>, &Leadership, &Metrics),
     objects: BoxStream<'static, ObjectRef<K>>,
-    others: mpsc::Receiver<Trigger>,
+    others: mpsc::Receiver<ObjectId>,
 ) where
     Object: From<Arc<K>>,
 {
@@ -256,10 +211,10 @@ where
         reconcile(object.into(), self.context.clone()).await
     }
 
-    fn forget(&self, object: &ObjectRef<DynamicObject>) {
+    fn forget(&self, object: &ObjectId) {
         drop(self.context.access.turns.change());
-        self.context.backoffs.is_gone(object);
-        self.context.pending.is_gone(object);
+        self.context.backoffs.forget(object);
+        self.context.pending.forget(object);
     }
 }
 
@@ -305,25 +260,23 @@ async fn reconcile_in_span<G: observe::Gateways>(
         Err(hindrance) => Err(hindrance),
     };
     let (holder, now) = (Holder::of(&object)?, context.clock.now());
-    let (outcome, state, stale) = pass((&object, class), &holder, context, now).await;
+    let (outcome, state) = pass((&object, class), &holder, context, now).await;
     let is_told = match &outcome {
         // No status is written, because the verdicts need the answers of all gateways.
         Outcome::Awaited => false,
         // The status reports an error only if a retry is not likely to resolve it.
         Outcome::Hindered(Hindrance::Failed(error)) => {
-            let failures = context.failures(&object);
+            let failures = context.backoffs.failures(&object.id());
             error.code() == Code::UnknownValue || failure::is_reported(error, failures)
         }
         _ => true,
     };
+    let mut told = None;
     if is_told {
         let (cluster, debounce) = (&context.outputs.cluster, &context.debounce);
         update_status::update_peers(cluster, (&state, &outcome), debounce, now).await;
+        told = Some(report(&object, context, &outcome, now).await?);
     }
-    let told = match is_told {
-        true => Some(report(&object, context, (&outcome, &stale[..]), now).await?),
-        false => None,
-    };
     match (outcome, told) {
         (Outcome::Hindered(Hindrance::Failed(error)), _) => Err(error),
         (outcome, Some(status)) => Ok(requeue_after(&object, context, (&outcome, &status), now)),
@@ -331,14 +284,13 @@ async fn reconcile_in_span<G: observe::Gateways>(
     }
 }
 
-/// Runs all steps for one object but the last. Returns the outcome, the state, and the paths of
-/// stale watches.
+/// Runs all steps for one object but the last.
 async fn pass<G: observe::Gateways>(
     (object, class): (&Object, Result<Class, Hindrance>),
     holder: &Holder,
     context: &Context<G>,
     now: Now,
-) -> (Outcome, validate::ValidatedState, Vec<String>) {
+) -> (Outcome, validate::ValidatedState) {
     let (access, outputs) = (&context.access, &context.outputs);
     let (caches, settings) = (&access.caches, &*access.settings);
     let found = dereference::dereference(access, (object, class), holder, now).await;
@@ -354,30 +306,34 @@ async fn pass<G: observe::Gateways>(
     let time = now.seconds();
     let state = pure(move || validate::state((object, holder), named, peers, time));
     let built = pure(|| build::build_others(valid, &state));
-    let failures = context.failures(object);
+    let failures = context.backoffs.failures(&object.id());
     let reached = apply::apply(outputs, holder, (plan, built), failures).await;
-    let observed = observe::observe_all(caches, &context.prober, reached.children, &state).await;
-    let outcome = publish::publish(outputs, &state, observed, reached.certified).await;
-    (outcome, state, found.stale)
+    let observed = observe::observe(caches, &context.prober, reached.children, &state).await;
+    let facts = (reached.certified, found.stale);
+    let outcome = publish::publish(outputs, &state, observed, facts).await;
+    (outcome, state)
 }
 
 /// Writes the status, and Events for its changes.
 async fn report<G: observe::Gateways>(
     object: &Object,
     context: &Context<G>,
-    told: (&Outcome, &[String]),
+    outcome: &Outcome,
     now: Now,
 ) -> Result<Status, Error> {
     let (cluster, debounce) = (&context.outputs.cluster, &context.debounce);
-    let status = update_status::update_status(cluster, object, told, debounce, now).await?;
+    let status = update_status::update_status(cluster, object, outcome, debounce, now).await?;
     let (reference, old) = (object.object_ref(), object.conditions());
     let events = context
         .events
         .publish_transitions(&reference, old, status.conditions());
     events.await;
-    if let (Outcome::Observed(_, _, seen, _), Some(uid)) = (told.0, object.uid()) {
+    if let (Outcome::Observed(facts), Some(uid)) = (outcome, object.uid()) {
         let of = (&*uid, object.kind());
-        if let Some(happened) = context.unknown_keys.happened(of, seen, now.seconds()) {
+        if let Some(happened) = context
+            .unknown_keys
+            .happened(of, &facts.seen, now.seconds())
+        {
             context.events.publish_once(&reference, &happened).await;
         }
     }
@@ -394,19 +350,21 @@ fn requeue_after<G: observe::Gateways>(
     if matches!(outcome, Outcome::Hindered(Hindrance::Paused)) {
         return Action::requeue(REQUEUE_STEADY);
     }
-    let mut ready = status.conditions().iter();
-    let ready = ready.find(|one| one.type_ == condition::READY);
-    let pause = match ready {
-        Some(ready) if ready.status != "True" => context.pause(object, &ready.reason),
+    let pause = match find(status.conditions(), condition::READY) {
+        Some(ready) if ready.status != "True" => context.pause(&object.id(), &ready.reason),
         _ => {
-            of_each!(object, object => context.pending.succeeded(&**object));
+            context.pending.forget(&object.id());
             REQUEUE_STEADY
         }
     };
     let due = match outcome {
-        Outcome::Observed(valid, ..) => {
-            let rollouts = &context.outputs.memory.rollouts;
-            rollouts.due(&valid.holder.owner.uid, &valid.pods.rollouts, now.seconds())
+        Outcome::Observed(facts) => {
+            let (object, rollouts) = (&facts.object, &context.outputs.memory.rollouts);
+            rollouts.due(
+                &object.holder.owner.uid,
+                &object.pods.rollouts,
+                now.seconds(),
+            )
         }
         _ => None,
     };
@@ -415,13 +373,8 @@ fn requeue_after<G: observe::Gateways>(
 }
 
 impl<G> Context<G> {
-    /// The number of failed reconciliations of `object` in a row.
-    fn failures(&self, object: &Object) -> u32 {
-        of_each!(object, object => self.backoffs.failures(&**object))
-    }
-
     /// The pause before an object whose condition `Ready` has `reason` is reconciled again.
-    fn pause(&self, object: &Object, reason: &str) -> Duration {
+    fn pause(&self, object: &ObjectId, reason: &str) -> Duration {
         let pending = &self.pending;
         let longest = match Code::from_reason(reason) {
             // A quota, a policy, an object of another owner, or an object that the operator has no
@@ -434,7 +387,7 @@ impl<G> Context<G> {
                 | Code::TargetServiceNotFound
                 | Code::CertificateSecretTaken
                 | Code::IssuerMissing,
-            ) => return of_each!(object, object => pending.pause_unwatched(&**object, reason)),
+            ) => return pending.pause_unwatched(object, reason),
             Some(
                 Code::InvalidSpec
                 | Code::TargetNotPermitted
@@ -448,7 +401,7 @@ impl<G> Context<G> {
             ) => LONGEST_FOR_PERSONS,
             _ => PENDING_LONGEST,
         };
-        of_each!(object, object => pending.pause(&**object, reason, longest))
+        pending.pause(object, reason, longest)
     }
 }
 

@@ -40,12 +40,17 @@ pub fn reason<K: Resource>(object: &K) -> Option<&str> {
 /// The event with the decoded object, or with a placeholder. `None` if the kind has no placeholder,
 /// which is a bug.
 pub(crate) fn event<K: Watched>(event: Event<DeserializeGuard<K>>) -> Option<Event<K>> {
+    map(event, decoded)
+}
+
+/// The event with the object that `decode` returns.
+pub(crate) fn map<K, L>(event: Event<K>, decode: impl Fn(K) -> Option<L>) -> Option<Event<L>> {
     Some(match event {
         Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,
-        Event::InitApply(object) => Event::InitApply(decoded(object)?),
-        Event::Apply(object) => Event::Apply(decoded(object)?),
-        Event::Delete(object) => Event::Delete(decoded(object)?),
+        Event::InitApply(object) => Event::InitApply(decode(object)?),
+        Event::Apply(object) => Event::Apply(decode(object)?),
+        Event::Delete(object) => Event::Delete(decode(object)?),
     })
 }
 
@@ -108,9 +113,6 @@ fn served(object: &Value) -> Value {
 
 /// Reads the object of a placeholder. `None` if the object no longer exists. Returns a placeholder
 /// with the readable part of the status if the spec still cannot be decoded.
-///
-/// # Errors
-/// The client's error.
 pub(crate) async fn read<K>(reader: &Reader, placeholder: &K) -> Result<Option<K>, kube::Error>
 where
     K: Watched + HasStatus<Status: DeserializeOwned> + Resource<Scope = NamespaceResourceScope>,
@@ -134,24 +136,19 @@ where
         Err(error) => error.to_string(),
     };
     let (mut status, unreadable) = readable::<K::Status>(&object["status"]);
-    if unreadable.is_empty() {
-        return placeholder(
-            serde_json::from_value(object["metadata"].take())?,
-            &error,
-            (served(&object), object["status"].take()),
-        );
+    if !unreadable.is_empty() {
+        // The next status differs, so the operator writes it, without the unreadable fields.
+        status.remove("observedGeneration");
+        object["status"] = Value::Object(status);
+        if let Ok(object) = serde_json::from_value(object.clone()) {
+            return Ok(object);
+        }
     }
-    // The next status differs, so the operator writes it, without the unreadable fields.
-    status.remove("observedGeneration");
-    let status = Value::Object(status);
-    object["status"] = status.clone();
-    serde_json::from_value(object.clone()).or_else(|_| {
-        placeholder(
-            serde_json::from_value(object["metadata"].take())?,
-            &error,
-            (served(&object), status),
-        )
-    })
+    placeholder(
+        serde_json::from_value(object["metadata"].take())?,
+        &error,
+        (served(&object), object["status"].take()),
+    )
 }
 
 #[cfg(test)]

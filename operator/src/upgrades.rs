@@ -33,17 +33,6 @@ const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
 /// Number of digits of the hash in a version of the operator.
 const HASH_DIGITS: usize = 8;
 
-/// The name of an object, in the order in which objects take their turns.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectId {
-    /// The namespace.
-    pub namespace: String,
-    /// The kind in the API.
-    pub kind: String,
-    /// The name.
-    pub name: String,
-}
-
 /// What gateways have from their class and from the operator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -58,7 +47,6 @@ pub struct Revision {
 
 impl Revision {
     /// The revision of `class`. `own`: the images of the operator's own version.
-    #[must_use]
     pub fn of(class: &Class, own: &Images) -> Self {
         let Images {
             gateway,
@@ -75,7 +63,6 @@ impl Revision {
     }
 
     /// The text in the annotation. Equal revisions have equal texts.
-    #[must_use]
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -96,7 +83,6 @@ impl Turn {
     const ALL: [Self; 3] = [Self::Broken, Self::Whole, Self::Failed];
 
     /// The value of the annotation.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Broken => "Broken",
@@ -178,7 +164,6 @@ impl Shown {
     }
 
     /// Whether all Deployments have the revision with the text `present`.
-    #[must_use]
     pub fn is_current(&self, present: &str) -> bool {
         let mut revisions = self.revisions.iter();
         revisions.all(|recorded| recorded.as_deref() == Some(present))
@@ -247,7 +232,6 @@ pub struct Own {
 }
 
 /// What an object of the class with the revision `present` is built with.
-#[must_use]
 pub fn choose(present: &Revision, shown: &Shown, own: Own) -> Choice {
     let text = present.text();
     let taken = |turn| Choice {

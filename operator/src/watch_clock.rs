@@ -61,7 +61,6 @@ impl WatchClock {
 
     /// The paths of stale watches that serve objects of `namespace`: watches of the namespace and
     /// of the whole cluster.
-    #[must_use]
     pub fn stale(&self, namespace: &str) -> Vec<String> {
         let now = Instant::now();
         let serves = |path: &str| {

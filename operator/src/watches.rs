@@ -53,18 +53,18 @@ impl<K> Watched for K where
 {
 }
 
-/// An object that may need a reconciliation, of any kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trigger {
-    /// The kind.
-    pub kind: String,
+/// An object of any kind. The order is the order in which objects take the revision of their class.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
     /// The namespace.
     pub namespace: String,
+    /// The kind in the API.
+    pub kind: String,
     /// The name.
     pub name: String,
 }
 
-impl<K: Resource<DynamicType = ()>> From<ObjectRef<K>> for Trigger {
+impl<K: Resource<DynamicType = ()>> From<ObjectRef<K>> for ObjectId {
     fn from(object: ObjectRef<K>) -> Self {
         Self {
             kind: K::kind(&()).into_owned(),
@@ -75,22 +75,18 @@ impl<K: Resource<DynamicType = ()>> From<ObjectRef<K>> for Trigger {
 }
 
 /// A queue of triggers for the controller of one kind.
-#[must_use]
-pub fn queue() -> (mpsc::Sender<Trigger>, mpsc::Receiver<Trigger>) {
+pub fn queue() -> (mpsc::Sender<ObjectId>, mpsc::Receiver<ObjectId>) {
     mpsc::channel(QUEUE_MAX)
 }
 
 /// The objects of a queue, as their controller takes them.
-pub(crate) fn queued<K>(queue: mpsc::Receiver<Trigger>) -> BoxStream<'static, ObjectRef<K>>
+pub(crate) fn queued<K>(mut queue: mpsc::Receiver<ObjectId>) -> BoxStream<'static, ObjectRef<K>>
 where
     K: Resource<DynamicType = ()> + 'static,
 {
-    let next = |mut queue: mpsc::Receiver<Trigger>| async move {
-        let trigger = queue.recv().await?;
-        let object = ObjectRef::new(&trigger.name).within(&trigger.namespace);
-        Some((object, queue))
-    };
-    stream::unfold(queue, next).boxed()
+    let objects = stream::poll_fn(move |context| queue.poll_recv(context));
+    let reference = |object: ObjectId| ObjectRef::new(&object.name).within(&object.namespace);
+    objects.map(reference).boxed()
 }
 
 /// Watches the objects of `api`. Yields a reference to each object that is new or changed.
@@ -123,26 +119,10 @@ pub fn children<K: Watched>(
     api: Api<DeserializeGuard<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
-) -> BoxStream<'static, Trigger> {
+) -> BoxStream<'static, ObjectId> {
     let config = watcher::Config::default().labels(&labels::children());
     let owner = |child: &K| owner_of(child).into_iter().collect();
     concerned((api, config), feed, clock, |_, _| false, owner)
-}
-
-/// Watches all objects of `api`. For each object that is new, changed or deleted, yields its owner
-/// and each object that `named_by` returns.
-pub fn named<K: Watched>(
-    api: Api<DeserializeGuard<K>>,
-    feed: Feed<K>,
-    clock: &Arc<WatchClock>,
-    named_by: impl Fn(&K) -> Vec<Trigger> + Send + 'static,
-) -> BoxStream<'static, Trigger> {
-    let config = watcher::Config::default();
-    let all = move |object: &K| {
-        let owner = owner_of(object).into_iter();
-        owner.chain(named_by(object)).collect()
-    };
-    concerned((api, config), feed, clock, |_, _| false, all)
 }
 
 /// Watches all objects of `api`. For each object that is new, changed or deleted, yields each object
@@ -153,8 +133,8 @@ pub fn targets<K: Watched>(
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
     is_same: fn(&K, &K) -> bool,
-    named_by: impl Fn(&K) -> Vec<Trigger> + Send + 'static,
-) -> BoxStream<'static, Trigger> {
+    named_by: impl Fn(&K) -> Vec<ObjectId> + Send + 'static,
+) -> BoxStream<'static, ObjectId> {
     let config = watcher::Config::default();
     concerned((api, config), feed, clock, is_same, named_by)
 }
@@ -166,8 +146,8 @@ fn concerned<K: Watched>(
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
     is_same: fn(&K, &K) -> bool,
-    concerns: impl Fn(&K) -> Vec<Trigger> + Send + 'static,
-) -> BoxStream<'static, Trigger> {
+    concerns: impl Fn(&K) -> Vec<ObjectId> + Send + 'static,
+) -> BoxStream<'static, ObjectId> {
     let cached = feed.cache().store();
     changes(api, config, feed, clock)
         .flat_map(move |(event, old)| {
@@ -262,10 +242,10 @@ where
 
 /// Finds the owner by label, because ReplicaSets own the pods. The owner may not exist. Such a
 /// trigger is harmless, because its reconciliation does nothing.
-fn owner_of<K: Watched>(child: &K) -> Option<Trigger> {
+pub fn owner_of<K: Watched>(child: &K) -> Option<ObjectId> {
     let (kind, name) = labels::owner(child.labels())?;
     debug!(child = %K::kind(&()), of = child.name_any(), kind, name, "a child changed");
-    Some(Trigger {
+    Some(ObjectId {
         kind: kind.to_owned(),
         namespace: child.namespace()?,
         name: name.to_owned(),

@@ -5,7 +5,7 @@ use muxtunnel_crds::condition::{ACCEPTED, STALLED};
 
 use crate::apply::is_owned;
 use crate::caches::{Caches, NotKnown};
-use crate::conditions::is_true;
+use crate::conditions::{find, is_true};
 use crate::tunnel_controller::object::Object;
 use crate::upgrades::{Member, Shown};
 
@@ -47,9 +47,7 @@ pub(super) fn member(
 
 /// Whether the operator does not apply the spec.
 fn is_refused(object: &Object) -> bool {
-    let mut conditions = object.conditions().iter();
-    let accepted = conditions.find(|one| one.type_ == ACCEPTED);
-    accepted.is_some_and(|accepted| {
+    find(object.conditions(), ACCEPTED).is_some_and(|accepted| {
         // Without this target, the others work.
         let is_applied = accepted.reason == Code::TargetNotPermitted.reason();
         accepted.status == "False" && !is_applied

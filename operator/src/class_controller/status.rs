@@ -6,8 +6,8 @@ use muxtunnel_crds::{ClassObjects, MuxClass, MuxClassStatus};
 
 use crate::clock::Now;
 use crate::conditions::{Verdict, conditions};
-use crate::upgrades::ObjectId;
 use crate::upgrades::plan::Plan;
+use crate::watches::ObjectId;
 
 /// Maximum number of objects in a message.
 const NAMED_MAX: usize = 5;

@@ -1,7 +1,6 @@
 //! The labels of namespaces: from a watch if the operator serves all namespaces, else from reads of
 //! the served namespaces, because a role in a namespace permits no watch.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,40 +12,11 @@ use kube::{Api, Client, ResourceExt};
 use tracing::warn;
 
 use super::Classes;
-use crate::class::Labels;
 use crate::watch_clock::WatchClock;
 use crate::watches::WATCH_SECONDS;
 
 /// Pause between two reads of a namespace.
 const READ_AFTER: Duration = Duration::from_secs(30);
-
-/// The labels of the known namespaces.
-#[derive(Debug, Default)]
-pub(super) struct Namespaces(BTreeMap<String, Labels>);
-
-impl Namespaces {
-    pub(super) fn labels(&self, name: &str) -> Option<&Labels> {
-        self.0.get(name)
-    }
-
-    /// Sets the labels. Returns whether they have changed.
-    pub(super) fn set(&mut self, name: &str, labels: Option<Labels>) -> bool {
-        let Some(labels) = labels else {
-            self.0.remove(name);
-            return false;
-        };
-        if self.0.get(name) == Some(&labels) {
-            return false;
-        }
-        self.0.insert(name.to_owned(), labels);
-        true
-    }
-
-    /// Forgets the namespaces that are not in `names`.
-    fn retain(&mut self, names: &[String]) {
-        self.0.retain(|name, _| names.contains(name));
-    }
-}
 
 /// Watches all namespaces.
 pub(super) async fn follow(classes: Classes, client: Client, clock: Arc<WatchClock>) {
@@ -63,7 +33,8 @@ pub(super) async fn follow(classes: Classes, client: Client, clock: Arc<WatchClo
                 label(&classes, one);
             }
             Ok(Event::InitDone) => {
-                classes.0.namespaces.lock().retain(&listed);
+                let mut known = classes.0.namespaces.lock();
+                known.retain(|name, _| listed.contains(name));
                 listed.clear();
             }
             Ok(Event::Apply(one)) => label(&classes, one),

@@ -106,10 +106,7 @@ impl Table {
     /// Records that the Event `name` was written and begins the series of `key`.
     pub(super) fn begun(&mut self, key: Key, name: String, now: Timestamp) {
         if self.series.len() >= SERIES_MAX && !self.series.contains_key(&key) {
-            let oldest = self.series.iter().min_by_key(|(_, series)| series.seen);
-            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-                self.series.remove(&oldest);
-            }
+            drop_oldest(&mut self.series, |series| series.seen);
         }
         let series = Series {
             name,
@@ -136,11 +133,7 @@ impl Table {
 
     fn may_begin(&mut self, object: &str, now: Timestamp) -> bool {
         if self.buckets.len() >= OBJECTS_MAX && !self.buckets.contains_key(object) {
-            let buckets = self.buckets.iter();
-            let oldest = buckets.min_by_key(|(_, bucket)| bucket.refilled);
-            if let Some(oldest) = oldest.map(|(object, _)| object.clone()) {
-                self.buckets.remove(&oldest);
-            }
+            drop_oldest(&mut self.buckets, |bucket| bucket.refilled);
         }
         let bucket = self.buckets.entry(object.to_owned()).or_insert(Bucket {
             left: BURST,
@@ -156,6 +149,13 @@ impl Table {
         let may = bucket.left > 0;
         bucket.left = bucket.left.saturating_sub(1);
         may
+    }
+}
+
+fn drop_oldest<K: Clone + Ord, V>(all: &mut BTreeMap<K, V>, time: fn(&V) -> Timestamp) {
+    let oldest = all.iter().min_by_key(|(_, value)| time(value));
+    if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+        all.remove(&oldest);
     }
 }
 

@@ -3,39 +3,36 @@
 //! Only the leader plans roll-outs, so only the leader has figures. Bounds: four series for each
 //! existing MuxClass.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::upgrades::plan::Plan;
 
+/// Class, state in the roll-out, and number of objects. The states do not exclude each other.
+pub(super) type Figure = (String, &'static str, i64);
+
 /// The figures of all classes. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Figures(Arc<Mutex<BTreeMap<String, [i64; STATES.len()]>>>);
-
-/// The values of the label `state`. The states do not exclude each other.
-const STATES: [&str; 4] = ["total", "current", "rolling", "failed"];
+pub struct Figures(Arc<Mutex<Vec<Figure>>>);
 
 impl Figures {
     /// Replaces the figures of all classes.
     pub fn set<'a>(&self, plans: impl IntoIterator<Item = (String, &'a Plan)>) {
-        let counts = |plan: &Plan| {
-            let counts = [plan.total, plan.current, plan.rolling, plan.failed.len()];
-            counts.map(|count| i64::try_from(count).unwrap_or(i64::MAX))
+        let of_class = |(class, plan): (String, &Plan)| {
+            let counts = [
+                ("total", plan.total),
+                ("current", plan.current),
+                ("rolling", plan.rolling),
+                ("failed", plan.failed.len()),
+            ];
+            let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
+            counts.map(|(state, count)| (class.clone(), state, number(count)))
         };
-        let plans = plans.into_iter();
-        *self.0.lock() = plans.map(|(class, plan)| (class, counts(plan))).collect();
+        *self.0.lock() = plans.into_iter().flat_map(of_class).collect();
     }
 
-    /// Class, state and number of objects.
-    pub(super) fn all(&self) -> Vec<(String, &'static str, i64)> {
-        let all = self.0.lock();
-        let of_class = |(class, counts): (&String, &[i64; STATES.len()])| {
-            let states = STATES.into_iter().zip(*counts);
-            let class = class.clone();
-            states.map(move |(state, count)| (class.clone(), state, count))
-        };
-        all.iter().flat_map(of_class).collect()
+    pub(super) fn all(&self) -> Vec<Figure> {
+        self.0.lock().clone()
     }
 }

@@ -1,18 +1,10 @@
 //! Response times of the API server.
 
 use http::{Method, StatusCode, Uri};
-use prometheus_client::encoding::EncodeLabelSet;
 use tokio::time::Instant;
 
 use super::Metrics;
 use crate::observer::{Observer, is_watch};
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct RequestLabels {
-    verb: &'static str,
-    resource: String,
-    status: &'static str,
-}
 
 /// A request without an answer yet.
 #[derive(Debug)]
@@ -34,11 +26,11 @@ impl Observer for Metrics {
     }
 
     fn answered(&self, asked: Asked, status: Option<StatusCode>) {
-        let labels = RequestLabels {
-            verb: asked.verb,
-            resource: asked.resource,
-            status: status.map_or("none", class),
-        };
+        let labels = [
+            ("verb", asked.verb.to_owned()),
+            ("resource", asked.resource),
+            ("status", status.map_or("none", class).to_owned()),
+        ];
         let seconds = asked.begin.elapsed().as_secs_f64();
         self.requests.get_or_create(&labels).observe(seconds);
     }

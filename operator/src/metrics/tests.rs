@@ -2,6 +2,7 @@
 
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
+use muxtunnel_codes::Code;
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_gateway_config::status::{Limit, Status};
 use serde_json::json;
@@ -11,9 +12,8 @@ use super::*;
 use crate::caches::Feeds;
 use crate::observer::ObserverLayer;
 use crate::tunnel_controller::Error;
-use crate::tunnel_controller::end::End;
-use crate::tunnel_controller::observe::{Seen, SeenPod, Wan};
 use crate::upgrades::plan::Plan;
+use tunnels::Gateway;
 
 fn tunnel(name: &str) -> MuxTunnel {
     serde_json::from_value(json!({
@@ -38,7 +38,14 @@ fn metrics() -> (Metrics, Feeds) {
 }
 
 /// The object of the figures.
-const OFFICE: [&str; 3] = ["MuxTunnel", "site", "office"];
+fn office() -> ObjectId {
+    let [kind, namespace, name] = ["MuxTunnel", "site", "office"].map(str::to_owned);
+    ObjectId {
+        namespace,
+        kind,
+        name,
+    }
+}
 
 fn status(opened: u64, retransmits: u64) -> Status {
     serde_json::from_value(json!({
@@ -60,22 +67,14 @@ fn status(opened: u64, retransmits: u64) -> Status {
     .unwrap()
 }
 
-fn seen(status: Status) -> Seen {
-    Seen {
-        pods: vec![SeenPod {
-            end: End::Entry,
-            name: "office-entry-x".to_owned(),
-            node: None,
-            config: None,
-            made: None,
-            has_sysctls: true,
-            started: true,
-            ready: true,
-            problem: None,
-            wan: Wan::Absent,
-            answer: Some(Ok(status)),
-        }],
-    }
+/// The observation of a gateway with this status.
+fn seen(status: &Status) -> impl Iterator<Item = Gateway<'_>> {
+    let gateway = Gateway {
+        end: "entry",
+        pod: "office-entry-x",
+        status: Some(status),
+    };
+    [gateway].into_iter()
 }
 
 /// The value of a sample.
@@ -90,8 +89,8 @@ fn value(page: &str, name: &str, label: &str) -> Option<f64> {
 fn counters_go_on_when_a_gateway_or_a_carrier_begins_anew() {
     let (metrics, _feeds) = metrics();
     for (opened, retransmits) in [(5, 7), (8, 3), (2, 1)] {
-        let seen = seen(status(opened, retransmits));
-        metrics.tunnels.seen(OFFICE, &seen.gateways());
+        let status = status(opened, retransmits);
+        metrics.tunnels.seen(office(), seen(&status));
     }
     let page = metrics.render().unwrap();
     // The gateway reports 5, then 3 more, and its next process reports 2.
@@ -133,7 +132,7 @@ fn what_a_gateway_had_counted_before_it_was_known_is_not_counted() {
     for opened in [1000, 1001] {
         let mut status = status(opened, 0);
         status.process.uptime_seconds = 3600.0;
-        metrics.tunnels.seen(OFFICE, &seen(status).gateways());
+        metrics.tunnels.seen(office(), seen(&status));
     }
     let page = metrics.render().unwrap();
     assert_eq!(
@@ -150,7 +149,7 @@ fn a_gateway_that_makes_reasons_up_fills_no_memory() {
         odd.streams.closed.insert(format!("reason-{number:04}"), 1);
     }
     odd.streams.closed.insert("x".repeat(1000), 1);
-    metrics.tunnels.seen(OFFICE, &seen(odd).gateways());
+    metrics.tunnels.seen(office(), seen(&odd));
     let page = metrics.render().unwrap();
     let series = page
         .lines()
@@ -162,7 +161,7 @@ fn a_gateway_that_makes_reasons_up_fills_no_memory() {
 #[test]
 fn the_figures_of_a_tunnel_go_with_it_and_a_follower_has_none() {
     let (metrics, mut feeds) = metrics();
-    metrics.tunnels.seen(OFFICE, &seen(status(1, 0)).gateways());
+    metrics.tunnels.seen(office(), seen(&status(1, 0)));
     assert!(metrics.render().unwrap().contains("office"));
     feeds.tunnels.take(Event::Delete(tunnel("office")));
     assert!(!metrics.render().unwrap().contains("office"));
@@ -170,9 +169,7 @@ fn the_figures_of_a_tunnel_go_with_it_and_a_follower_has_none() {
     let follower = Metrics::new(Leadership::default(), Arc::default());
     follower.tunnels.follow(feeds.caches());
     feeds.tunnels.take(Event::Apply(tunnel("office")));
-    follower
-        .tunnels
-        .seen(OFFICE, &seen(status(1, 0)).gateways());
+    follower.tunnels.seen(office(), seen(&status(1, 0)));
     assert!(!follower.render().unwrap().contains("office"));
 }
 
@@ -183,17 +180,20 @@ fn an_object_waits_once_until_it_is_reconciled() {
         let page = metrics.render().unwrap();
         value(&page, "operator_queue_depth", "MuxTunnel")
     };
-    let waiting = |name: &str| ObjectRef::<MuxTunnel>::new(name).within("site");
+    let waiting = |name: &str| ObjectId {
+        name: name.to_owned(),
+        ..office()
+    };
     let queues = [metrics.queue::<MuxTunnel>(), metrics.queue::<MuxTunnel>()];
     for name in ["a", "b", "a"] {
-        queues[0].joined(&waiting(name));
+        queues[0].joined(waiting(name));
     }
-    queues[1].joined(&waiting("of another scope"));
+    queues[1].joined(waiting("of another scope"));
     assert_eq!(depth(), Some(3.0));
-    queues[0].left(&tunnel("a"));
-    queues[0].left(&tunnel("c"));
+    queues[0].left(&waiting("a"));
+    queues[0].left(&waiting("c"));
     assert_eq!(depth(), Some(2.0));
-    queues[0].missed(&waiting("b").erase());
+    queues[0].left(&waiting("b"));
     assert_eq!(depth(), Some(1.0));
 }
 
@@ -255,7 +255,7 @@ fn with_several_namespaces_no_series_is_there_twice() {
 #[tokio::test]
 async fn the_documentation_has_every_metric_and_no_other() {
     let (metrics, _feeds) = metrics();
-    metrics.tunnels.seen(OFFICE, &seen(status(1, 1)).gateways());
+    metrics.tunnels.seen(office(), seen(&status(1, 1)));
     let _depth = metrics.queue::<MuxTunnel>();
     metrics.judge(store(&[judged("site", "judged")]), conditions_of);
     let rolls = Plan {

@@ -10,16 +10,14 @@ use std::sync::Arc;
 
 use muxtunnel_gateway_config::status::{Limit, Status};
 use parking_lot::Mutex;
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
-use super::{Labels, family};
+use super::{family, labels};
 use crate::caches::{Cache, Caches};
-use crate::leader::Leadership;
-use crate::watches::Watched;
+use crate::watches::{ObjectId, Watched};
 
 /// Maximum number of pods of an object whose counters are stored.
 const PODS_MAX: usize = 128;
@@ -29,6 +27,117 @@ const FORGETS_AT_MIN: usize = 64;
 const REASONS_MAX: usize = 32;
 /// Longest reason, in bytes.
 const REASON_LENGTH_MAX: usize = 64;
+
+/// A metric whose values only grow. The values of a metric in seconds are milliseconds.
+struct Counter {
+    name: &'static str,
+    help: &'static str,
+    /// The label of its series. Empty: it has one series.
+    label: &'static str,
+    series: fn(&Status) -> Series,
+}
+
+/// The values of a counter, by the value of its label.
+type Series = BTreeMap<String, u64>;
+/// The series of each of [`COUNTERS`].
+type Counters = [Series; COUNTERS.len()];
+
+/// A lower value of one of the first counters shows a new process of the gateway. The others may be
+/// lower, because a sum over carriers has lost a carrier.
+const OF_PROCESS: usize = 2;
+const COUNTERS: [Counter; 8] = [
+    Counter {
+        name: "tunnel_payload_bytes",
+        help: "Payload bytes from local sockets into carriers (sent), and from carriers into local sockets (received)",
+        label: "direction",
+        series: |status| {
+            let (sent, received) = (status.streams.bytes_sent, status.streams.bytes_received);
+            series([("sent", sent), ("received", received)])
+        },
+    },
+    Counter {
+        name: "tunnel_streams_opened",
+        help: "Streams opened",
+        label: "",
+        series: |status| series([("", status.streams.opened)]),
+    },
+    Counter {
+        name: "tunnel_streams_closed",
+        help: "Streams closed, by reason; completed is the normal end",
+        label: "reason",
+        series: |status| status.streams.closed.clone(),
+    },
+    Counter {
+        name: "tunnel_opens_refused",
+        help: "Requests to open a stream that were refused or failed, by MT code",
+        label: "code",
+        series: |status| status.streams.refused.clone(),
+    },
+    Counter {
+        name: "tunnel_carrier_retransmits",
+        help: "TCP segments that carriers retransmitted",
+        label: "",
+        series: |status| {
+            let of_carriers = status.carriers.iter().map(|carrier| carrier.retransmits);
+            series([("", of_carriers.sum())])
+        },
+    },
+    Counter {
+        name: "tunnel_credit_waits",
+        help: "Number of times that a stream had payload and waited for credit",
+        label: "",
+        series: |status| series([("", status.credit.waits)]),
+    },
+    Counter {
+        name: "tunnel_credit_wait_seconds",
+        help: "Time that streams waited for credit, added when a wait ends",
+        label: "",
+        series: |status| series([("", (status.credit.waited_seconds * 1e3) as u64)]),
+    },
+    Counter {
+        name: "tunnel_carrier_limited_seconds",
+        help: "Time that carriers spent at each bottleneck",
+        label: "limit",
+        series: |status| {
+            let limits = status
+                .carriers
+                .iter()
+                .flat_map(|carrier| &carrier.limited_seconds);
+            let limits = limits.filter(|(limit, _)| **limit != Limit::Other);
+            series(limits.map(|(limit, seconds)| (limit.as_str(), (seconds * 1e3) as u64)))
+        },
+    },
+];
+
+/// The sum of the values of each label.
+fn series<'a>(values: impl IntoIterator<Item = (&'a str, u64)>) -> Series {
+    let mut series = Series::new();
+    for (label, value) in values {
+        *series.entry(label.to_owned()).or_default() += value;
+    }
+    series
+}
+
+/// The name, the description and the value of each gauge but the round-trip time.
+const GAUGES: [(&str, &str, fn(&Status) -> u64); 3] = [
+    ("tunnel_streams_open", "Open streams", |status| {
+        status.streams.open
+    }),
+    ("tunnel_carriers", "Carriers that are up", |status| {
+        status.carriers.len() as u64
+    }),
+    (
+        "tunnel_receive_budget_bytes",
+        "Receive memory in use of all sessions: payload that local sockets have not accepted; with Jmux, plus the credit that the peer has not used",
+        |status| {
+            status
+                .carriers
+                .iter()
+                .map(|carrier| carrier.receive_budget_used)
+                .sum()
+        },
+    ),
+];
 
 /// The figures of all objects. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -45,12 +154,9 @@ pub struct Gateway<'a> {
     pub status: Option<&'a Status>,
 }
 
-/// Kind, namespace and name.
-type Key = (String, String, String);
-
 #[derive(Debug, Default)]
 struct Known {
-    tunnels: BTreeMap<Key, Tunnel>,
+    tunnels: BTreeMap<ObjectId, Tunnel>,
     caches: Vec<Caches>,
     /// The number of objects at which a further object drops the figures of deleted objects: twice
     /// the number of existing objects, so that a search through all objects is rare.
@@ -67,31 +173,13 @@ struct Tunnel {
     now: BTreeMap<&'static str, Now>,
 }
 
-/// Counters: values that only grow.
-#[derive(Debug, Clone, Default)]
-struct Counters {
-    opened: u64,
-    sent: u64,
-    received: u64,
-    retransmits: u64,
-    credit_waits: u64,
-    credit_wait_milliseconds: u64,
-    /// Closed streams, by reason.
-    closed: BTreeMap<String, u64>,
-    /// Refusals, by code.
-    refused: BTreeMap<String, u64>,
-    /// Milliseconds, by bottleneck.
-    limited: BTreeMap<String, u64>,
-}
-
 /// Values of gauges at the last observation.
 #[derive(Debug, Clone, Default)]
 struct Now {
-    streams: u64,
-    carriers: u64,
+    /// The values of [`GAUGES`].
+    gauges: [u64; GAUGES.len()],
     /// Round-trip times of the carriers that use TCP.
     rtt_seconds: Vec<f64>,
-    receive_budget: u64,
 }
 
 impl Tunnels {
@@ -100,27 +188,82 @@ impl Tunnels {
         self.0.lock().caches.push(caches);
     }
 
-    /// Records an observation of the gateways of an object: its kind, namespace and name.
-    pub fn seen(&self, [kind, namespace, name]: [&str; 3], gateways: &[Gateway<'_>]) {
-        let key = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+    /// Records an observation of the gateways of `object`.
+    pub fn seen<'a>(&self, object: ObjectId, gateways: impl Iterator<Item = Gateway<'a>>) {
         let mut known = self.0.lock();
-        if !known.tunnels.contains_key(&key) && known.tunnels.len() >= known.forgets_at {
+        if !known.tunnels.contains_key(&object) && known.tunnels.len() >= known.forgets_at {
             known.forget();
         }
-        let tunnel = known.tunnels.entry(key).or_insert_with(|| Tunnel {
+        let tunnel = known.tunnels.entry(object).or_insert_with(|| Tunnel {
             since: Instant::now(),
             pods: BTreeMap::new(),
             totals: BTreeMap::new(),
             now: BTreeMap::new(),
         });
         tunnel.now.clear();
-        let pods: Vec<_> = gateways.iter().map(|gateway| gateway.pod).collect();
-        tunnel.pods.retain(|pod, _| pods.contains(&pod.as_str()));
+        let gateways: Vec<_> = gateways.collect();
+        let is_there = |pod: &String| gateways.iter().any(|gateway| gateway.pod == pod);
+        tunnel.pods.retain(|pod, _| is_there(pod));
         for gateway in gateways.iter().take(PODS_MAX) {
             if let Some(status) = gateway.status {
                 tunnel.take(gateway, status);
             }
         }
+    }
+
+    /// The objects' part of the metrics page. Only the leader has figures (`leads`).
+    pub(super) fn encode(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        leads: bool,
+    ) -> Result<(), std::fmt::Error> {
+        let mut known = self.0.lock();
+        if !leads {
+            known.tunnels.clear();
+        }
+        known.forget();
+        for (index, counter) in COUNTERS.iter().enumerate() {
+            let samples = known.tunnels.iter().flat_map(|(object, tunnel)| {
+                let ends = tunnel.totals.iter();
+                ends.flat_map(move |(end, totals)| {
+                    let series = totals[index].iter();
+                    series.map(move |(value, count)| {
+                        let mut labels = labels(object, [("end", *end)]);
+                        let own = (!counter.label.is_empty()).then_some((counter.label, &**value));
+                        labels.extend(own);
+                        (labels, *count)
+                    })
+                })
+            });
+            let described = (counter.name, counter.help);
+            if counter.name.ends_with("_seconds") {
+                let seconds = |count: u64| ConstCounter::new(count as f64 / 1e3);
+                let samples = samples.map(|(labels, count)| (labels, seconds(count)));
+                family(encoder, described, samples)?;
+            } else {
+                let samples = samples.map(|(labels, count)| (labels, ConstCounter::new(count)));
+                family(encoder, described, samples)?;
+            }
+        }
+        let observations = known.tunnels.iter().flat_map(|(object, tunnel)| {
+            let ends = tunnel.now.iter();
+            ends.map(move |(end, now)| (labels(object, [("end", *end)]), now))
+        });
+        let observations: Vec<_> = observations.collect();
+        for (index, (name, help, _)) in GAUGES.into_iter().enumerate() {
+            let samples = observations.iter().map(|(labels, now)| {
+                let value = i64::try_from(now.gauges[index]).unwrap_or(i64::MAX);
+                (labels.clone(), ConstGauge::new(value))
+            });
+            family(encoder, (name, help), samples)?;
+        }
+        let rtt = observations.iter().filter_map(|(labels, now)| {
+            let of_all: f64 = now.rtt_seconds.iter().sum();
+            let mean = of_all / now.rtt_seconds.len() as f64;
+            (mean.is_finite()).then(|| (labels.clone(), ConstGauge::new(mean)))
+        });
+        let help = "Smoothed round-trip time, the mean of the carriers that are up";
+        family(encoder, ("tunnel_carrier_rtt_seconds", help), rtt)
     }
 }
 
@@ -130,11 +273,11 @@ impl Known {
         let Self {
             tunnels, caches, ..
         } = self;
-        tunnels.retain(|(kind, namespace, name), _| {
+        tunnels.retain(|object, _| {
             let is_there = |caches: &Caches| {
-                exists(&caches.tunnels, (kind, namespace, name))
-                    || exists(&caches.exits, (kind, namespace, name))
-                    || exists(&caches.rendezvous, (kind, namespace, name))
+                exists(&caches.tunnels, object)
+                    || exists(&caches.exits, object)
+                    || exists(&caches.rendezvous, object)
             };
             caches.iter().any(is_there)
         });
@@ -142,113 +285,65 @@ impl Known {
     }
 }
 
-/// Whether the cache has the object with this kind, namespace and name.
-fn exists<K: Watched>(cache: &Cache<K>, (kind, namespace, name): (&str, &str, &str)) -> bool {
-    let found = cache.get(namespace, name);
-    kind == K::kind(&()) && found.is_ok_and(|found| found.is_some())
+/// Whether the cache has the object.
+fn exists<K: Watched>(cache: &Cache<K>, object: &ObjectId) -> bool {
+    let found = cache.get(&object.namespace, &object.name);
+    object.kind == K::kind(&()) && found.is_ok_and(|found| found.is_some())
 }
 
 impl Tunnel {
     fn take(&mut self, gateway: &Gateway<'_>, status: &Status) {
-        let counters = Counters::of(status);
-        let total = self.totals.entry(gateway.end).or_default();
-        match self.pods.get(gateway.pod) {
-            Some(before) => total.add(&counters.since(before)),
-            // The values count only if the gateway started after this operator process first
-            // recorded the tunnel. Otherwise another operator process has counted them.
-            None if status.process.uptime_seconds <= self.since.elapsed().as_secs_f64() => {
-                total.add(&counters);
-            }
-            None => total.add(&Counters::default()),
+        let counters: Counters = COUNTERS.each_ref().map(|counter| {
+            let mut counts = Series::new();
+            add(&mut counts, &(counter.series)(status));
+            counts
+        });
+        // The values of an unknown pod count only if the gateway started after this operator process
+        // first recorded the tunnel. Otherwise another operator process has counted them.
+        let is_new = status.process.uptime_seconds <= self.since.elapsed().as_secs_f64();
+        let grown = match self.pods.get(gateway.pod) {
+            Some(before) => since(&counters, before),
+            None if is_new => counters.clone(),
+            None => since(&counters, &counters),
+        };
+        let totals = self.totals.entry(gateway.end).or_default();
+        for (total, grown) in totals.iter_mut().zip(&grown) {
+            add(total, grown);
         }
         self.pods.insert(gateway.pod.to_owned(), counters);
         let now = self.now.entry(gateway.end).or_default();
-        now.streams += status.streams.open;
-        now.carriers += status.carriers.len() as u64;
-        for carrier in &status.carriers {
-            now.receive_budget += carrier.receive_budget_used;
-            if !carrier.congestion_control.is_empty() {
-                now.rtt_seconds.push(carrier.rtt_milliseconds / 1e3);
-            }
+        for (sum, (.., value)) in now.gauges.iter_mut().zip(GAUGES) {
+            *sum += value(status);
         }
+        let tcp = status
+            .carriers
+            .iter()
+            .filter(|carrier| !carrier.congestion_control.is_empty());
+        now.rtt_seconds
+            .extend(tcp.map(|carrier| carrier.rtt_milliseconds / 1e3));
     }
 }
 
-impl Counters {
-    fn of(status: &Status) -> Self {
-        let mut limited = BTreeMap::new();
-        for (limit, seconds) in status.carriers.iter().flat_map(|c| &c.limited_seconds) {
-            if *limit != Limit::Other {
-                *limited.entry(limit.as_str().to_owned()).or_default() += (seconds * 1e3) as u64;
-            }
-        }
-        Self {
-            opened: status.streams.opened,
-            sent: status.streams.bytes_sent,
-            received: status.streams.bytes_received,
-            retransmits: status.carriers.iter().map(|c| c.retransmits).sum(),
-            credit_waits: status.credit.waits,
-            credit_wait_milliseconds: (status.credit.waited_seconds * 1e3) as u64,
-            closed: bounded(&status.streams.closed),
-            refused: bounded(&status.streams.refused),
-            limited,
-        }
-    }
-
-    /// The increase since `before`. Counters below `before` indicate a new process. A sum over
-    /// carriers may also be lower because a carrier has ended. Such a sum adds nothing.
-    fn since(&self, before: &Self) -> Self {
-        let is_other = self.opened < before.opened
-            || self.sent < before.sent
-            || self.received < before.received;
-        if is_other {
-            return self.clone();
-        }
-        Self {
-            opened: self.opened - before.opened,
-            sent: self.sent - before.sent,
-            received: self.received - before.received,
-            retransmits: self.retransmits.saturating_sub(before.retransmits),
-            credit_waits: self.credit_waits.saturating_sub(before.credit_waits),
-            credit_wait_milliseconds: self
-                .credit_wait_milliseconds
-                .saturating_sub(before.credit_wait_milliseconds),
-            closed: grown(&self.closed, &before.closed),
-            refused: grown(&self.refused, &before.refused),
-            limited: grown(&self.limited, &before.limited),
-        }
-    }
-
-    fn add(&mut self, more: &Self) {
-        self.opened = self.opened.saturating_add(more.opened);
-        self.sent = self.sent.saturating_add(more.sent);
-        self.received = self.received.saturating_add(more.received);
-        self.retransmits = self.retransmits.saturating_add(more.retransmits);
-        self.credit_waits = self.credit_waits.saturating_add(more.credit_waits);
-        self.credit_wait_milliseconds = self
-            .credit_wait_milliseconds
-            .saturating_add(more.credit_wait_milliseconds);
-        add(&mut self.closed, &more.closed);
-        add(&mut self.refused, &more.refused);
-        add(&mut self.limited, &more.limited);
-    }
-}
-
-fn grown(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-    let since = |(reason, count): (&String, &u64)| {
-        let before = before.get(reason).copied().unwrap_or(0);
-        (reason.clone(), count.saturating_sub(before))
+/// The increase of each counter. All values of a new process are an increase.
+fn since(now: &Counters, before: &Counters) -> Counters {
+    let value = |series: &Series, label: &String| series.get(label).copied().unwrap_or(0);
+    let is_lower = |(now, before): (&Series, &Series)| {
+        let mut values = before.iter();
+        values.any(|(label, before)| value(now, label) < *before)
     };
-    now.iter().map(since).collect()
+    if now.iter().zip(before).take(OF_PROCESS).any(is_lower) {
+        return now.clone();
+    }
+    let mut grown = now.clone();
+    for (grown, before) in grown.iter_mut().zip(before) {
+        for (label, count) in grown {
+            *count = count.saturating_sub(value(before, label));
+        }
+    }
+    grown
 }
 
-fn bounded(said: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    add(&mut counts, said);
-    counts
-}
-
-fn add(totals: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+fn add(totals: &mut Series, more: &Series) {
     for (reason, count) in more {
         let is_known = totals.contains_key(reason);
         let is_odd = reason.len() > REASON_LENGTH_MAX || totals.len() >= REASONS_MAX;
@@ -256,142 +351,4 @@ fn add(totals: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
         let total = totals.entry(reason.to_owned()).or_default();
         *total = total.saturating_add(*count);
     }
-}
-
-/// The objects' part of the metrics page.
-#[derive(Debug)]
-pub(super) struct Page {
-    pub(super) tunnels: Tunnels,
-    pub(super) leadership: Leadership,
-}
-
-impl Collector for Page {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut known = self.tunnels.0.lock();
-        if !self.leadership.is_held() {
-            known.tunnels.clear();
-        }
-        known.forget();
-        let tunnels = &known.tunnels;
-        let sums = |(key, tunnel): (&Key, &Tunnel)| {
-            let ends = tunnel.totals.iter();
-            let ends = ends.map(|(end, total)| (key.clone(), *end, total.clone()));
-            ends.collect::<Vec<_>>()
-        };
-        let totals: Vec<_> = tunnels.iter().flat_map(sums).collect();
-        counters(&mut encoder, &totals)?;
-        let observations = |(key, tunnel): (&Key, &Tunnel)| {
-            let ends = tunnel.now.iter();
-            let ends = ends.map(|(end, now)| (key.clone(), *end, now.clone()));
-            ends.collect::<Vec<_>>()
-        };
-        let observations: Vec<_> = tunnels.iter().flat_map(observations).collect();
-        drop(known);
-        gauges(&mut encoder, &observations)
-    }
-}
-
-type OfEnd<T> = (Key, &'static str, T);
-
-fn labels<'a, T>(of: &'a OfEnd<T>, more: &[(&'a str, &'a str)]) -> Labels<'a> {
-    let ((kind, namespace, name), end, _) = of;
-    let mut labels = vec![
-        ("namespace", namespace.as_str()),
-        ("kind", kind.as_str()),
-        ("name", name.as_str()),
-        ("end", end),
-    ];
-    labels.extend(more);
-    labels
-}
-
-fn counters(
-    encoder: &mut DescriptorEncoder<'_>,
-    totals: &[OfEnd<Counters>],
-) -> Result<(), std::fmt::Error> {
-    let counter = |value| ConstCounter::new(value);
-    let help = "Payload bytes from local sockets into carriers (sent), and from carriers into local sockets (received)";
-    let payload = totals.iter().flat_map(|of| {
-        [
-            (labels(of, &[("direction", "sent")]), counter(of.2.sent)),
-            (
-                labels(of, &[("direction", "received")]),
-                counter(of.2.received),
-            ),
-        ]
-    });
-    family(encoder, ("tunnel_payload_bytes", help), payload)?;
-    let opened = totals
-        .iter()
-        .map(|of| (labels(of, &[]), counter(of.2.opened)));
-    family(encoder, ("tunnel_streams_opened", "Streams opened"), opened)?;
-    let closed = totals.iter().flat_map(|of| {
-        let reasons = of.2.closed.iter();
-        reasons.map(|(reason, count)| (labels(of, &[("reason", reason)]), counter(*count)))
-    });
-    let help = "Streams closed, by reason; completed is the normal end";
-    family(encoder, ("tunnel_streams_closed", help), closed)?;
-    let refused = totals.iter().flat_map(|of| {
-        let codes = of.2.refused.iter();
-        codes.map(|(code, count)| (labels(of, &[("code", code)]), counter(*count)))
-    });
-    let help = "Requests to open a stream that were refused or failed, by MT code";
-    family(encoder, ("tunnel_opens_refused", help), refused)?;
-    let again = totals
-        .iter()
-        .map(|of| (labels(of, &[]), counter(of.2.retransmits)));
-    let help = "TCP segments that carriers retransmitted";
-    family(encoder, ("tunnel_carrier_retransmits", help), again)?;
-    let waits = totals
-        .iter()
-        .map(|of| (labels(of, &[]), counter(of.2.credit_waits)));
-    let help = "Number of times that a stream had payload and waited for credit";
-    family(encoder, ("tunnel_credit_waits", help), waits)?;
-    let waited = totals.iter().map(|of| {
-        let seconds = ConstCounter::new(of.2.credit_wait_milliseconds as f64 / 1e3);
-        (labels(of, &[]), seconds)
-    });
-    let help = "Time that streams waited for credit, added when a wait ends";
-    family(encoder, ("tunnel_credit_wait_seconds", help), waited)?;
-    let limited = totals.iter().flat_map(|of| {
-        let limits = of.2.limited.iter();
-        limits.map(|(limit, milliseconds)| {
-            let seconds = ConstCounter::new(*milliseconds as f64 / 1e3);
-            (labels(of, &[("limit", limit)]), seconds)
-        })
-    });
-    let help = "Time that carriers spent at each bottleneck";
-    family(encoder, ("tunnel_carrier_limited_seconds", help), limited)
-}
-
-fn gauges(
-    encoder: &mut DescriptorEncoder<'_>,
-    observations: &[OfEnd<Now>],
-) -> Result<(), std::fmt::Error> {
-    let gauge = |value: u64| ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-    let streams = observations
-        .iter()
-        .map(|of| (labels(of, &[]), gauge(of.2.streams)));
-    family(encoder, ("tunnel_streams_open", "Open streams"), streams)?;
-    let carriers = observations
-        .iter()
-        .map(|of| (labels(of, &[]), gauge(of.2.carriers)));
-    family(
-        encoder,
-        ("tunnel_carriers", "Carriers that are up"),
-        carriers,
-    )?;
-    let rtt = observations.iter().filter_map(|of| {
-        let of_all: f64 = of.2.rtt_seconds.iter().sum();
-        let mean = of_all / of.2.rtt_seconds.len() as f64;
-        mean.is_finite()
-            .then(|| (labels(of, &[]), ConstGauge::new(mean)))
-    });
-    let help = "Smoothed round-trip time, the mean of the carriers that are up";
-    family(encoder, ("tunnel_carrier_rtt_seconds", help), rtt)?;
-    let used = observations
-        .iter()
-        .map(|of| (labels(of, &[]), gauge(of.2.receive_budget)));
-    let help = "Receive memory in use of all sessions: payload that local sockets have not accepted; with Jmux, plus the credit that the peer has not used";
-    family(encoder, ("tunnel_receive_budget_bytes", help), used)
 }

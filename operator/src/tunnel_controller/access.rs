@@ -9,6 +9,8 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
+use kube::Client;
+
 use super::keyring::Keyring;
 use super::rollouts::Rollouts;
 use crate::api_server::ApiServer;
@@ -63,6 +65,16 @@ pub struct Memory {
     pub keyring: Keyring,
     /// The ends whose pods nodes have refused.
     pub rollouts: Rollouts,
+}
+
+impl Memory {
+    /// An empty memory. `client` creates key pairs.
+    pub fn new(client: Client) -> Arc<Self> {
+        Arc::new(Self {
+            keyring: Keyring::new(client),
+            rollouts: Rollouts::default(),
+        })
+    }
 }
 
 /// A value without access to the world: none of the operator's clients, caches and clocks, whose

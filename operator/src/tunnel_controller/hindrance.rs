@@ -24,26 +24,16 @@ pub enum Hindrance {
 
 impl Hindrance {
     /// The problem that the status reports.
-    #[must_use]
     pub fn problem(&self) -> Problem {
         match self {
-            Self::Paused => Problem {
-                code: Code::Paused,
-                detail: String::new(),
-            },
-            Self::Undecoded(reason) => Problem {
-                code: Code::UnknownValue,
-                detail: format!("the object cannot be decoded: {reason}"),
-            },
-            Self::Invalid(sentence) => Problem {
-                code: Code::InvalidSpec,
-                detail: sentence.clone(),
-            },
+            Self::Paused => Problem::new(Code::Paused, ""),
+            Self::Undecoded(reason) => {
+                let detail = format!("the object cannot be decoded: {reason}");
+                Problem::new(Code::UnknownValue, detail)
+            }
+            Self::Invalid(sentence) => Problem::new(Code::InvalidSpec, sentence),
             Self::Blocked(problem) => problem.clone(),
-            Self::Failed(error) => Problem {
-                code: error.code(),
-                detail: failure::chain(error),
-            },
+            Self::Failed(error) => Problem::new(error.code(), failure::chain(error)),
         }
     }
 

@@ -6,6 +6,7 @@ use super::end::End;
 use super::error::Error;
 use super::object::{Kind, Object};
 use crate::apply::Children;
+use crate::watches::ObjectId;
 
 /// The object that owns children, independent of its spec.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,20 +38,26 @@ impl Holder {
         })
     }
 
+    /// The object.
+    pub fn id(&self) -> ObjectId {
+        ObjectId {
+            namespace: self.namespace.clone(),
+            kind: self.kind.name().to_owned(),
+            name: self.name.clone(),
+        }
+    }
+
     /// The object's kind and name, as in the labels of its children.
-    #[must_use]
     pub fn labelled(&self) -> (&str, &str) {
         (self.kind.name(), &self.name)
     }
 
     /// The name of the children of `end`.
-    #[must_use]
     pub fn child(&self, end: End) -> String {
         self.kind.child(end, &self.name)
     }
 
     /// The object's children with one of `components`.
-    #[must_use]
     pub fn children<'a>(&'a self, components: &'a [&'a str]) -> Children<'a> {
         Children {
             namespace: &self.namespace,

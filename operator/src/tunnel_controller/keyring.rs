@@ -64,7 +64,6 @@ pub struct Keyring {
 
 impl Keyring {
     /// An empty memory. `client` creates Secrets.
-    #[must_use]
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -76,9 +75,6 @@ impl Keyring {
 
     /// The Secret with the keys of both ends, in this generation. Creates a Secret if there is none.
     /// `mounted`: the Secret that the Deployments mount. `waits`: whether a pod may wait for it.
-    ///
-    /// # Errors
-    /// [`KeyError`].
     pub async fn pair(
         &self,
         holder: &Holder,
@@ -99,7 +95,8 @@ impl Keyring {
                 "the keys of both ends were lost: the operator creates new keys, and restarts the gateways"
             );
         }
-        let (entry, exit) = (KeyPair::random(Role::Entry)?, KeyPair::random(Role::Exit)?);
+        let [entry, exit] = [Role::Entry, Role::Exit].map(KeyPair::random);
+        let (entry, exit) = (entry?, exit?);
         loop {
             let name = format!("{prefix}{}", suffix());
             let metadata = metadata(holder, &name, PAIR);
@@ -126,9 +123,6 @@ impl Keyring {
 
     /// The key pairs of `end`, one for each of `generations`. Creates those of which neither `known`
     /// nor the memory has a record. `waits`: whether a pod of the end may wait for a Secret.
-    ///
-    /// # Errors
-    /// [`KeyError`].
     pub async fn own(
         &self,
         holder: &Holder,
@@ -139,18 +133,12 @@ impl Keyring {
         let mut keys = Vec::new();
         for generation in generations {
             let name = format!("{}-{}-key-{generation}", holder.name, end.component());
-            let recorded = known
-                .iter()
-                .find(|known| known.secret_name == name && known.origin != KeyOrigin::Provided);
-            let recorded = recorded
-                .cloned()
-                .or_else(|| self.remembered(holder, &name, now));
-            let secret = (&*name, end.component());
+            let is_own = |known: &KeyStatus| known.origin != KeyOrigin::Provided;
+            let mut recorded = known.iter().filter(|known| is_own(known));
+            let recorded = recorded.find(|known| known.secret_name == name).cloned();
+            let recorded = recorded.or_else(|| self.remembered(holder, &name, now));
             keys.push(match recorded {
-                Some(status) => OwnKey {
-                    is_lost: self.is_lost(holder, secret, pause(waits), now).await,
-                    status,
-                },
+                Some(status) => self.checked(holder, end, status, pause(waits), now).await,
                 None => OwnKey {
                     status: self.make(holder, end, (*generation, name), now).await?,
                     is_lost: false,
@@ -171,23 +159,34 @@ impl Keyring {
     ) -> Vec<OwnKey> {
         let mut keys = Vec::new();
         for SecretRef { name } in secrets {
-            let is_same = |known: &&KeyStatus| {
-                known.secret_name == *name && known.origin == KeyOrigin::Provided
+            let mut known = known
+                .iter()
+                .filter(|known| known.origin == KeyOrigin::Provided);
+            let known = known.find(|known| known.secret_name == *name);
+            let status = KeyStatus {
+                secret_name: name.clone(),
+                generation: None,
+                public_key: known.and_then(|known| known.public_key.clone()),
+                origin: KeyOrigin::Provided,
             };
-            let known = known.iter().find(is_same);
-            let secret = (&**name, end.component());
             let pause = pause(waits).min(CHECKED_SECONDS_PROVIDED);
-            keys.push(OwnKey {
-                status: KeyStatus {
-                    secret_name: name.clone(),
-                    generation: None,
-                    public_key: known.and_then(|known| known.public_key.clone()),
-                    origin: KeyOrigin::Provided,
-                },
-                is_lost: self.is_lost(holder, secret, pause, now).await,
-            });
+            keys.push(self.checked(holder, end, status, pause, now).await);
         }
         keys
+    }
+
+    /// The key pair of `end`, whose Secret is checked after each `pause`.
+    async fn checked(
+        &self,
+        holder: &Holder,
+        end: End,
+        status: KeyStatus,
+        pause: i64,
+        now: i64,
+    ) -> OwnKey {
+        let secret = (&*status.secret_name, end.component());
+        let is_lost = self.is_lost(holder, secret, pause, now).await;
+        OwnKey { status, is_lost }
     }
 
     fn remembered(&self, holder: &Holder, name: &str, now: i64) -> Option<KeyStatus> {

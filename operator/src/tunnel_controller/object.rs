@@ -17,7 +17,7 @@ use muxtunnel_crds::{KeyStatus, MuxExit, MuxRendezvous, MuxTunnel};
 use super::end::End;
 use crate::apply::owner_reference;
 use crate::undecoded;
-use crate::upgrades::ObjectId;
+use crate::watches::ObjectId;
 
 /// The kind of an object that gateways serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -209,7 +209,7 @@ impl Object {
         of_each!(self, object => object.status.as_ref().map_or(&[], |status| &status.public_keys))
     }
 
-    /// The name in the roll-out of its class.
+    /// The object's kind, namespace and name.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         ObjectId {

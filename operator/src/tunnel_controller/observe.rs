@@ -30,9 +30,8 @@ use super::hindrance::Hindrance;
 use super::pods::{end_of, own_pods, pod_problem};
 use super::problem::Problem;
 use super::validate::{ValidatedObject, ValidatedState};
-use crate::caches::{Caches, NotKnown};
-use crate::metrics::tunnels::Gateway;
-use crate::pods::{is_ready, is_started};
+use crate::caches::Caches;
+use crate::pods::{is_ready, is_started, sysctls};
 
 /// Time limit for one gateway's answer, including the connection setup.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -53,14 +52,19 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The gateways and their answers, for the metrics.
-    pub(crate) fn gateways(&self) -> Vec<Gateway<'_>> {
-        let gateways = self.pods.iter().map(|pod| Gateway {
-            end: pod.end.component(),
-            pod: &pod.name,
-            status: pod.answer.as_ref().and_then(|answer| answer.as_ref().ok()),
-        });
-        gateways.collect()
+    /// The pods of `end`.
+    pub(super) fn of(&self, end: End) -> impl Iterator<Item = &SeenPod> {
+        self.pods.iter().filter(move |pod| pod.end == end)
+    }
+
+    /// The gateways of `end` that answered.
+    pub(super) fn answers(&self, end: End) -> impl Iterator<Item = (&SeenPod, &Status)> {
+        self.of(end).filter_map(|pod| Some((pod, pod.status()?)))
+    }
+
+    /// The gateways of all ends that answered.
+    pub(super) fn all_answers(&self) -> impl Iterator<Item = (&SeenPod, &Status)> {
+        End::ALL.into_iter().flat_map(|end| self.answers(end))
     }
 }
 
@@ -91,6 +95,13 @@ pub struct SeenPod {
     pub answer: Option<Result<Status, String>>,
 }
 
+impl SeenPod {
+    /// The gateway's status, if it answered.
+    pub(super) fn status(&self) -> Option<&Status> {
+        self.answer.as_ref()?.as_ref().ok()
+    }
+}
+
 /// The state of a pod's WAN emulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wan {
@@ -117,57 +128,43 @@ impl Default for HttpGateways {
     fn default() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(ANSWER_TIME_MAX));
-        Self(
-            HttpClient::builder(TokioExecutor::new())
-                // The client keeps no idle connection, because another pod may get the address
-                // later.
-                .pool_max_idle_per_host(0)
-                .build(connector),
-        )
+        let mut builder = HttpClient::builder(TokioExecutor::new());
+        // The client keeps no idle connection, because another pod may get the address later.
+        Self(builder.pool_max_idle_per_host(0).build(connector))
     }
 }
 
 impl Gateways for HttpGateways {
     async fn status(&self, address: &str) -> Result<Status, String> {
-        let body = self.get(address, "status").await?;
-        status_in(&body)
+        let host = match address.contains(':') {
+            true => format!("[{address}]"),
+            false => address.to_owned(),
+        };
+        let uri: http::Uri = format!("http://{host}:{ADMIN_PORT}/status")
+            .parse()
+            .map_err(|error| format!("{address}: {error}"))?;
+        let body = tokio::time::timeout(ANSWER_TIME_MAX, self.body(uri)).await;
+        let late = |_| format!("no answer within {} s", ANSWER_TIME_MAX.as_secs());
+        status_in(&body.map_err(late)??)
     }
 }
 
 impl HttpGateways {
-    async fn get(&self, address: &str, what: &str) -> Result<Bytes, String> {
-        let host = if address.contains(':') {
-            format!("[{address}]")
-        } else {
-            address.to_owned()
-        };
-        let uri: http::Uri = format!("http://{host}:{ADMIN_PORT}/{what}")
-            .parse()
-            .map_err(|error| format!("{address}: {error}"))?;
-        tokio::time::timeout(ANSWER_TIME_MAX, self.body(uri))
-            .await
-            .map_err(|_| format!("no answer within {} s", ANSWER_TIME_MAX.as_secs()))?
-    }
-
     /// Returns the body of a successful answer. For any other answer, the error contains the first
     /// line.
     async fn body(&self, uri: http::Uri) -> Result<Bytes, String> {
-        let response = self
-            .0
-            .get(uri)
-            .await
-            .map_err(|error| format!("cannot connect: {error}"))?;
+        let response = self.0.get(uri).await;
+        let response = response.map_err(|error| format!("cannot connect: {error}"))?;
         let status = response.status();
-        let bytes_max = if status.is_success() {
-            ANSWER_BYTES_MAX
-        } else {
-            REFUSAL_BYTES_MAX
+        let bytes_max = match status.is_success() {
+            true => ANSWER_BYTES_MAX,
+            false => REFUSAL_BYTES_MAX,
         };
         let body = Limited::new(response.into_body(), bytes_max)
             .collect()
-            .await
-            .map_err(|error| format!("the answer ended early: {error}"))?
-            .to_bytes();
+            .await;
+        let body = body.map_err(|error| format!("the answer ended early: {error}"))?;
+        let body = body.to_bytes();
         if status.is_success() {
             return Ok(body);
         }
@@ -186,43 +183,28 @@ fn status_in(body: &[u8]) -> Result<Status, String> {
 /// answer is missing.
 pub type Observed = (Box<ValidatedObject>, Applied, Option<Seen>);
 
-/// Observes the children of `reached`, if they were applied.
+/// Observes the children of `reached`, if they were applied: reads the pods of the object, and
+/// queries each running gateway. A gateway that does not answer is not an error.
 ///
 /// # Errors
-/// The earlier hindrance, or [`NotKnown`].
-pub async fn observe_all<G: Gateways>(
+/// The earlier hindrance, or [`NotKnown`](crate::caches::NotKnown) if the pods are not known yet.
+pub async fn observe<G: Gateways>(
     caches: &Caches,
     prober: &Prober<G>,
     reached: Result<(Box<ValidatedObject>, Applied), Hindrance>,
     state: &ValidatedState,
 ) -> Result<Observed, Hindrance> {
     let (object, applied) = reached?;
-    let seen = observe(caches, prober, &object, state).await?;
-    Ok((object, applied, seen))
-}
-
-/// Reads the pods of an object and queries each running gateway. Returns `None` while an answer is
-/// missing.
-///
-/// # Errors
-/// [`NotKnown`] if the pods are not known yet. A gateway that does not answer is not an error.
-pub async fn observe<G: Gateways>(
-    caches: &Caches,
-    prober: &Prober<G>,
-    object: &ValidatedObject,
-    state: &ValidatedState,
-) -> Result<Option<Seen>, NotKnown> {
-    let pods = own_pods(caches, &state.holder)?;
-    let counting: Vec<_> = pods
-        .into_iter()
-        .take(PODS_MAX)
-        .filter_map(|pod| facts(&pod, object).map(|seen| (pod, seen)))
-        .collect();
-    let address_of = |pod: &Pod| running_address(pod).map(str::to_owned);
-    let running = counting.iter().filter_map(|(pod, _)| address_of(pod));
-    let asked = running.collect();
-    let Some(mut answers) = prober.answers(&state.holder, asked).await else {
-        return Ok(None);
+    let pods = own_pods(caches, &state.holder)?.into_iter();
+    let counting = pods.take(PODS_MAX).filter_map(|pod| {
+        let seen = facts(&pod, &object)?;
+        Some((pod, seen))
+    });
+    let counting: Vec<_> = counting.collect();
+    let running = counting.iter().filter_map(|(pod, _)| running_address(pod));
+    let asked = running.map(str::to_owned).collect();
+    let Some(mut answers) = prober.answers(state.holder.id(), asked).await else {
+        return Ok((object, applied, None));
     };
     let mut pods = Vec::with_capacity(counting.len());
     for (pod, mut seen) in counting {
@@ -238,18 +220,15 @@ pub async fn observe<G: Gateways>(
         pods.push(seen);
     }
     pods.sort_by(|a, b| (a.end, &a.name).cmp(&(b.end, &b.name)));
-    Ok(Some(Seen { pods }))
+    Ok((object, applied, Some(Seen { pods })))
 }
 
 fn running_address(pod: &Pod) -> Option<&str> {
     let status = pod.status.as_ref()?;
-    let running = status.container_statuses.iter().flatten().any(|container| {
-        container
-            .state
-            .as_ref()
-            .is_some_and(|state| state.running.is_some())
-    });
-    status.pod_ip.as_deref().filter(|_| running)
+    let mut containers = status.container_statuses.iter().flatten();
+    let is_running =
+        containers.any(|one| one.state.as_ref().is_some_and(|one| one.running.is_some()));
+    status.pod_ip.as_deref().filter(|_| is_running)
 }
 
 /// The facts from the pod's object, or `None` for a pod that is being deleted, or that has ended
@@ -270,11 +249,10 @@ fn facts(pod: &Pod, object: &ValidatedObject) -> Option<SeenPod> {
         end,
         name: pod.name_any(),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
-        config: pod
-            .spec
-            .as_ref()
-            .and_then(|spec| mounted_key(spec, &object.child(end)))
-            .map(str::to_owned),
+        config: pod.spec.as_ref().and_then(|spec| {
+            let key = mounted_key(spec, &object.child(end));
+            key.map(str::to_owned)
+        }),
         made: pod.creation_timestamp().map(|made| made.0.as_second()),
         has_sysctls,
         started: is_started(pod),
@@ -286,31 +264,21 @@ fn facts(pod: &Pod, object: &ValidatedObject) -> Option<SeenPod> {
 }
 
 fn has_sysctls(pod: &Pod, object: &ValidatedObject) -> bool {
-    let sysctls = pod
-        .spec
-        .iter()
-        .filter_map(|spec| spec.security_context.as_ref())
-        .flat_map(|context| context.sysctls.iter().flatten())
-        .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()));
+    let sysctls = sysctls(pod).map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()));
     object.pods.sysctls() == sysctls.collect()
 }
 
 fn wan(pod: &Pod) -> Wan {
-    let asked = pod.spec.as_ref().and_then(|spec| {
-        spec.init_containers
-            .iter()
-            .flatten()
-            .find(|container| container.name == wan_container_name())
-    });
-    let Some(asked) = asked else {
+    let name = wan_container_name();
+    let containers = pod.spec.iter().flat_map(|spec| &spec.init_containers);
+    let Some(asked) = containers.flatten().find(|one| one.name == name) else {
         return Wan::Absent;
     };
-    let status = pod
+    let statuses = pod
         .status
         .iter()
-        .flat_map(|status| status.init_container_statuses.iter().flatten())
-        .find(|container| container.name == wan_container_name());
-    let Some(status) = status else {
+        .flat_map(|status| &status.init_container_statuses);
+    let Some(status) = statuses.flatten().find(|one| one.name == name) else {
         return Wan::Pending;
     };
     let state = status.state.clone().unwrap_or_default();
@@ -321,39 +289,26 @@ fn wan(pod: &Pod) -> Wan {
     if exited || (is_sidecar && state.running.is_some() && status.started == Some(true)) {
         return Wan::Proven;
     }
-    [&status.state, &status.last_state]
-        .into_iter()
-        .flatten()
-        .find_map(|state| refusal(&pod.name_any(), state))
-        .map_or(Wan::Pending, Wan::Refused)
+    let mut states = [&status.state, &status.last_state].into_iter().flatten();
+    let refusal = states.find_map(|state| refusal(&pod.name_any(), state));
+    refusal.map_or(Wan::Pending, Wan::Refused)
 }
 
 /// A termination message with one of these two codes is a refusal of muxwan.
 fn refusal(pod: &str, state: &ContainerState) -> Option<Problem> {
-    let ended = state
-        .terminated
-        .as_ref()
-        .filter(|ended| ended.exit_code != 0)?;
+    let ended = state.terminated.as_ref();
+    let ended = ended.filter(|ended| ended.exit_code != 0)?;
     let message = ended.message.as_deref().unwrap_or_default().trim();
-    let delay_off = Code::WanDelayOff.to_string();
-    let unsupported = Code::WanUnsupported.to_string();
-    let code = if message.contains(&delay_off) {
-        Code::WanDelayOff
-    } else if message.contains(&unsupported) {
-        Code::WanUnsupported
-    } else {
-        // The container ended for another reason, such as a node failure, and is restarted.
-        return None;
-    };
+    // Otherwise the container ended for another reason, such as a node failure, and is restarted.
+    let code = [Code::WanDelayOff, Code::WanUnsupported]
+        .into_iter()
+        .find(|code| message.contains(&code.to_string()))?;
     // The condition's message already begins with the code, so the detail omits the code.
     let own_words = message
         .strip_prefix(&format!("{code} "))
         .unwrap_or(message)
         .trim_start_matches(&format!("{}: ", code.reason()));
-    Some(Problem {
-        code,
-        detail: format!("pod {pod}: {own_words}"),
-    })
+    Some(Problem::new(code, format!("pod {pod}: {own_words}")))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use super::problem::Problem;
 use crate::apply::is_owned;
 use crate::caches::{Caches, NotKnown};
 use crate::labels;
+use crate::pods::{containers, is_true};
 
 /// The init container that creates the interface for IP packets.
 pub(super) const NETWORK_CONTAINER: &str = "network";
@@ -32,26 +33,17 @@ pub const WAITING_SECONDS_MIN: i64 = 10;
 
 /// The pods of the tunnel's gateways, which belong to ReplicaSets of the tunnel's Deployments.
 /// Labels do not prove the owner, because any user may create a pod with any labels.
-///
-/// # Errors
-/// [`NotKnown`].
 pub(super) fn own_pods(caches: &Caches, holder: &Holder) -> Result<Vec<Arc<Pod>>, NotKnown> {
     let (namespace, own) = (&*holder.namespace, holder.labelled());
     let components = End::ALL.map(End::component);
-    let deployments: BTreeSet<_> = caches
-        .deployments
-        .children(namespace, own, &components)?
-        .into_iter()
-        .filter(|deployment| is_owned(deployment.as_ref(), &holder.owner))
-        .filter_map(|deployment| deployment.uid())
-        .collect();
-    let sets: BTreeSet<_> = caches
-        .replica_sets
-        .children(namespace, own, &components)?
-        .into_iter()
-        .filter(|set| is_of(set.as_ref(), &deployments))
-        .filter_map(|set| set.uid())
-        .collect();
+    let deployments = caches.deployments.children(namespace, own, &components)?;
+    let deployments = deployments
+        .iter()
+        .filter(|one| is_owned(one.as_ref(), &holder.owner));
+    let deployments = deployments.filter_map(|one| one.uid()).collect();
+    let sets = caches.replica_sets.children(namespace, own, &components)?;
+    let sets = sets.iter().filter(|set| is_of(set.as_ref(), &deployments));
+    let sets = sets.filter_map(|set| set.uid()).collect();
     let mut pods = caches.pods.children(namespace, own, &components)?;
     pods.retain(|pod| is_of(pod.as_ref(), &sets));
     Ok(pods)
@@ -66,28 +58,20 @@ pub(super) fn is_of<K: Resource>(object: &K, owners: &BTreeSet<String>) -> bool 
 /// The end that a pod serves.
 pub(super) fn end_of(pod: &Pod) -> Option<End> {
     let component = pod.labels().get(labels::COMPONENT)?;
-    End::ALL
-        .into_iter()
-        .find(|end| end.component() == component)
+    let mut ends = End::ALL.into_iter();
+    ends.find(|end| end.component() == component)
 }
 
 /// Why a pod does not run, if the pod's object shows the reason.
-#[must_use]
 pub fn pod_problem(pod: &Pod) -> Option<Problem> {
     let status = pod.status.as_ref()?;
     let name = pod.name_any();
-    let problem = |code, text: &str| Problem {
-        code,
-        detail: format!("pod {name}: {text}"),
-    };
+    let problem = |code, text: &str| Some(Problem::new(code, format!("pod {name}: {text}")));
     let message = status.message.as_deref().unwrap_or_default();
     match status.reason.as_deref() {
-        Some("SysctlForbidden") => return Some(problem(Code::SysctlForbidden, message)),
+        Some("SysctlForbidden") => return problem(Code::SysctlForbidden, message),
         Some(reason) if status.phase.as_deref() == Some("Failed") => {
-            return Some(problem(
-                Code::GatewaysNotReady,
-                &format!("{reason}: {message}"),
-            ));
+            return problem(Code::GatewaysNotReady, &format!("{reason}: {message}"));
         }
         _ => {}
     }
@@ -98,15 +82,13 @@ pub fn pod_problem(pod: &Pod) -> Option<Problem> {
     });
     if let Some(condition) = unschedulable {
         let message = condition.message.as_deref().unwrap_or_default();
-        return Some(problem(
+        return problem(
             Code::Unschedulable,
             &format!("cannot be scheduled: {message}"),
-        ));
+        );
     }
-    let init = status.init_container_statuses.iter().flatten();
-    init.chain(status.container_statuses.iter().flatten())
-        .find_map(container_problem)
-        .map(|(code, text)| problem(code, &text))
+    let (code, text) = containers(pod).find_map(container_problem)?;
+    problem(code, &text)
 }
 
 /// Why a container does not run. `None` if it runs, has done its work, or only needs more time.
@@ -158,16 +140,6 @@ fn container_problem(container: &ContainerStatus) -> Option<(Code, String)> {
 pub(super) fn waiting_since(pod: &Pod, now: i64) -> Option<i64> {
     let status = pod.status.as_ref()?;
     let made = pod.creation_timestamp()?.0.as_second();
-    let is_scheduled = status
-        .conditions
-        .iter()
-        .flatten()
-        .any(|condition| condition.type_ == "PodScheduled" && condition.status == "True");
-    let mut containers = status
-        .init_container_statuses
-        .iter()
-        .flatten()
-        .chain(status.container_statuses.iter().flatten());
     let is_begun = |container: &ContainerStatus| {
         let waiting = container
             .state
@@ -178,7 +150,7 @@ pub(super) fn waiting_since(pod: &Pod, now: i64) -> Option<i64> {
     };
     let waits = status.phase.as_deref() == Some("Pending")
         && now - made >= WAITING_SECONDS_MIN
-        && is_scheduled
-        && !containers.any(is_begun);
+        && is_true(pod, "PodScheduled")
+        && !containers(pod).any(is_begun);
     waits.then_some(made)
 }

@@ -11,12 +11,18 @@ mod rollouts;
 
 pub use rollouts::refused_pods;
 
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Resource;
+
 use super::access::Outputs;
 use super::apply::Applied;
 use super::build::Certified;
+use super::end::End;
 use super::hindrance::Hindrance;
 use super::observe::{Observed, Seen};
 use super::validate::{ValidatedObject, ValidatedState};
+use crate::metrics::tunnels::Gateway;
 
 /// The progress of a reconciliation.
 #[derive(Debug)]
@@ -26,7 +32,40 @@ pub enum Outcome {
     /// Children were applied, fully or in part, and the gateways have not answered yet.
     Awaited,
     /// Children were applied as far as the API server accepts them, and the gateways were observed.
-    Observed(Box<ValidatedObject>, Applied, Seen, Box<Certified>),
+    Observed(Box<Observation>),
+}
+
+/// The facts about an applied object, from which the status follows.
+#[derive(Debug)]
+pub struct Observation {
+    /// The object.
+    pub object: Box<ValidatedObject>,
+    /// Its children.
+    pub applied: Applied,
+    /// Its pods and their gateways.
+    pub seen: Seen,
+    /// Its keys and certificates.
+    pub certified: Certified,
+    /// The paths of stale watches.
+    pub stale: Vec<String>,
+}
+
+impl Observation {
+    /// The Deployment of `end`.
+    pub(super) fn deployment(&self, end: End) -> Option<&Deployment> {
+        named(&self.applied.deployments, &self.object.child(end))
+    }
+
+    /// The ConfigMap of `end`.
+    pub(super) fn config_map(&self, end: End) -> Option<&ConfigMap> {
+        named(&self.applied.config_maps, &self.object.child(end))
+    }
+}
+
+/// The object `name` of `all`.
+pub(super) fn named<'a, K: Resource>(all: &'a [K], name: &str) -> Option<&'a K> {
+    all.iter()
+        .find(|one| one.meta().name.as_deref() == Some(name))
 }
 
 /// Publishes the results of `observed`.
@@ -34,7 +73,7 @@ pub async fn publish(
     outputs: &Outputs,
     state: &ValidatedState,
     observed: Result<Observed, Hindrance>,
-    certified: Certified,
+    (certified, stale): (Certified, Vec<String>),
 ) -> Outcome {
     let has_failed = matches!(observed, Err(Hindrance::Failed(_)));
     if outputs.refreshes_volumes && !has_failed {
@@ -47,10 +86,18 @@ pub async fn publish(
         Ok((_, _, None)) => return Outcome::Awaited,
         Err(hindrance) => return Outcome::Hindered(hindrance),
     };
-    let (holder, memory) = (&state.holder, &outputs.memory);
-    let gateways = &seen.gateways();
-    let place = [holder.kind.name(), &holder.namespace, &holder.name];
-    outputs.figures.seen(place, gateways);
-    rollouts::learn(&memory.rollouts, &object, &seen, state.now);
-    Outcome::Observed(object, applied, seen, Box::new(certified))
+    let gateways = seen.pods.iter().map(|pod| Gateway {
+        end: pod.end.component(),
+        pod: &pod.name,
+        status: pod.status(),
+    });
+    outputs.figures.seen(state.holder.id(), gateways);
+    rollouts::learn(&outputs.memory.rollouts, &object, &seen, state.now);
+    Outcome::Observed(Box::new(Observation {
+        object,
+        applied,
+        seen,
+        certified,
+        stale,
+    }))
 }

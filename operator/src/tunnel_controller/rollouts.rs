@@ -17,13 +17,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use backon::{BackoffBuilder, ExponentialBackoff};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use muxtunnel_codes::Code;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::end::End;
 use super::problem::Problem;
+use crate::backoff::doubling;
 
 /// Annotation of a Deployment. The value contains the hash of the requests that its pods make to a
 /// node, and the names of the nodes that the pods avoid. These nodes refused the requests.
@@ -114,10 +114,7 @@ pub(super) struct RefusedPod<'a> {
 
 /// A refusal, and when the spec is tried again.
 struct Refused {
-    asked: String,
-    problem: Problem,
-    /// The nodes at fault.
-    nodes: BTreeSet<String>,
+    refusal: Refusal,
     pauses: ExponentialBackoff,
     /// The end of the pause, in seconds since 1970.
     until: Option<i64>,
@@ -133,7 +130,7 @@ impl Rollouts {
     /// Returns the refusals of the ends of the tunnel with this UID. Ends each pause that has
     /// expired at `now` (seconds since 1970), so that the operator tries the spec again.
     pub(super) fn refusals(&self, uid: &str, now: i64) -> BTreeMap<End, Refusal> {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         let mut refusals = BTreeMap::new();
         for end in End::ALL {
             let Some(entry) = table.get_mut(&(uid.to_owned(), end)) else {
@@ -143,13 +140,8 @@ impl Rollouts {
                 entry.until = None;
                 entry.tried = now;
             }
-            let refusal = Refusal {
-                asked: entry.asked.clone(),
-                problem: entry.problem.clone(),
-                nodes: entry.nodes.clone(),
-                rests: entry.until.is_some(),
-            };
-            refusals.insert(end, refusal);
+            entry.refusal.rests = entry.until.is_some();
+            refusals.insert(end, entry.refusal.clone());
         }
         refusals
     }
@@ -163,19 +155,14 @@ impl Rollouts {
         now: i64,
     ) {
         let key = (uid.to_owned(), end);
-        let mut table = self.table();
-        if table
-            .get(&key)
-            .is_some_and(|entry| entry.asked != rollout.asked)
-        {
+        let mut table = self.0.lock();
+        let is_of_earlier_spec = |entry: &Refused| entry.refusal.asked != rollout.asked;
+        if table.get(&key).is_some_and(is_of_earlier_spec) {
             table.remove(&key);
         }
         let tried = table.get(&key).map_or(i64::MIN, |entry| entry.tried);
-        let refused: Vec<_> = shown
-            .refused
-            .iter()
-            .filter(|pod| pod.made.is_none_or(|made| made >= tried))
-            .collect();
+        let is_of_attempt = |pod: &&RefusedPod<'_>| pod.made.is_none_or(|made| made >= tried);
+        let refused: Vec<_> = shown.refused.iter().filter(is_of_attempt).collect();
         let Some(first) = refused.first() else {
             if shown.runs {
                 // The annotation of the Deployment stores the nodes now, so the memory need not
@@ -187,14 +174,13 @@ impl Rollouts {
         if table.len() >= REFUSED_MAX && !table.contains_key(&key) {
             table.pop_first();
         }
-        let entry = table
-            .entry(key)
-            .or_insert_with(|| Refused::new(&rollout.asked));
-        entry.problem = first.problem.clone();
+        let entry = table.entry(key);
+        let entry = entry.or_insert_with(|| Refused::new(&rollout.asked, first.problem));
+        entry.refusal.problem = first.problem.clone();
         if shown.is_node_at_fault {
             let room = NODES_AVOIDED_MAX.saturating_sub(rollout.avoided.len());
             let nodes = refused.iter().filter_map(|pod| pod.node.cloned());
-            entry.nodes.extend(nodes.take(room));
+            entry.refusal.nodes.extend(nodes.take(room));
         } else {
             let pause = entry.pauses.next().unwrap_or(LONGEST).as_secs();
             entry.until = Some(now.saturating_add(i64::try_from(pause).unwrap_or(0)));
@@ -203,45 +189,34 @@ impl Rollouts {
 
     /// The seconds from `now` until the tunnel with this UID needs a reconciliation. `None` if no
     /// end is waiting.
-    #[must_use]
     pub fn due(&self, uid: &str, rollouts: &BTreeMap<End, Rollout>, now: i64) -> Option<u64> {
-        let table = self.table();
+        let table = self.0.lock();
         let own = rollouts.iter().filter_map(|(end, rollout)| {
             let entry = table.get(&(uid.to_owned(), *end))?;
             match entry.until {
-                _ if entry.asked != rollout.asked => None,
+                _ if entry.refusal.asked != rollout.asked => None,
                 // The roll-out does not reflect the refusal yet, so the tunnel is reconciled at
                 // once.
                 Some(_) if rollout.held.is_none() => Some(0),
                 Some(until) => Some(u64::try_from(until - now).unwrap_or(0)),
-                None if !entry.nodes.is_subset(&rollout.avoided) => Some(0),
+                None if !entry.refusal.nodes.is_subset(&rollout.avoided) => Some(0),
                 None => None,
             }
         });
         own.min()
     }
-
-    fn table(&self) -> MutexGuard<'_, BTreeMap<(String, End), Refused>> {
-        self.0.lock()
-    }
 }
 
 impl Refused {
-    fn new(asked: &str) -> Self {
-        let pauses = ExponentialBuilder::new()
-            .with_min_delay(FIRST)
-            .with_max_delay(LONGEST)
-            .with_factor(2.0)
-            .with_jitter()
-            .without_max_times();
+    fn new(asked: &str, problem: &Problem) -> Self {
         Self {
-            asked: asked.to_owned(),
-            problem: Problem {
-                code: Code::SysctlForbidden,
-                detail: String::new(),
+            refusal: Refusal {
+                asked: asked.to_owned(),
+                problem: problem.clone(),
+                nodes: BTreeSet::new(),
+                rests: false,
             },
-            nodes: BTreeSet::new(),
-            pauses: pauses.build(),
+            pauses: doubling(FIRST, LONGEST).build(),
             until: None,
             tried: i64::MIN,
         }
@@ -249,11 +224,8 @@ impl Refused {
 }
 
 /// The value of [`AVOIDED_NODES`].
-#[must_use]
 pub fn avoided_text(rollout: &Rollout) -> String {
-    let nodes = rollout.avoided.iter().map(String::as_str);
-    let words: Vec<_> = std::iter::once(rollout.asked.as_str())
-        .chain(nodes)
-        .collect();
+    let mut words = vec![rollout.asked.as_str()];
+    words.extend(rollout.avoided.iter().map(String::as_str));
     words.join(" ")
 }

@@ -16,6 +16,7 @@ use muxtunnel_contract::sysctls::UNPRIVILEGED_PORT_START;
 use tracing::warn;
 
 use super::problem::Problem;
+use crate::pods::{is_true, sysctls};
 use crate::reader::Reader;
 
 /// Reason of the Event that the Job controller writes if it cannot create a pod.
@@ -108,14 +109,7 @@ async fn list(
 
 /// Whether the pod has a sysctl in addition to the sysctl that every gateway needs.
 pub(super) fn is_tuned(pod: &Pod) -> bool {
-    let context = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.security_context.as_ref());
-    let mut sysctls = context
-        .iter()
-        .flat_map(|context| context.sysctls.iter().flatten());
-    sysctls.any(|sysctl| sysctl.name != UNPRIVILEGED_PORT_START.0)
+    sysctls(pod).any(|sysctl| sysctl.name != UNPRIVILEGED_PORT_START.0)
 }
 
 /// Whether the pod has the volume of a CSI driver.
@@ -146,21 +140,18 @@ pub(crate) async fn not_created(reader: &Reader, namespace: &str, job: &Job) -> 
         true => Code::PodSecurityTooStrict,
         false => Code::GatewaysNotReady,
     };
-    Some(Problem { code, detail })
+    Some(Problem::new(code, detail))
 }
 
 /// Whether the pod has a node, but no sandbox yet.
 fn waits_for_sandbox(pod: &Pod) -> bool {
-    let Some(status) = &pod.status else {
-        return false;
-    };
-    let is_true = |type_: &str| {
-        let mut conditions = status.conditions.iter().flatten();
-        conditions.any(|condition| condition.type_ == type_ && condition.status == "True")
-    };
-    status.phase.as_deref() == Some("Pending")
-        && is_true("PodScheduled")
-        && !is_true("PodReadyToStartContainers")
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    phase == Some("Pending")
+        && is_true(pod, "PodScheduled")
+        && !is_true(pod, "PodReadyToStartContainers")
 }
 
 /// The problem in the newest of `events` on `pod`. A sysctl is the cause of a failed sandbox if the
@@ -183,30 +174,20 @@ fn problem(step: Step, pod: &Pod, events: &[Event]) -> Option<Problem> {
     let note = newest.note.as_deref().unwrap_or_default();
     let name = pod.name_any();
     let sysctl = sysctl_of(pod, note).filter(|_| step == Step::Sandbox);
-    Some(match (step, sysctl) {
-        (_, Some(sysctl)) => Problem {
-            code: Code::SandboxFailed,
-            detail: format!("pod {name}: sysctl {sysctl}: {note}"),
-        },
-        (Step::Sandbox, None) => Problem {
-            code: Code::GatewaysNotReady,
-            detail: format!("pod {name}: {note}"),
-        },
-        (Step::Mount, None) => Problem {
-            code: Code::VolumeNotMounted,
-            detail: format!("pod {name}: {note}"),
-        },
-    })
+    let (code, detail) = match (step, sysctl) {
+        (_, Some(sysctl)) => (
+            Code::SandboxFailed,
+            format!("pod {name}: sysctl {sysctl}: {note}"),
+        ),
+        (Step::Sandbox, None) => (Code::GatewaysNotReady, format!("pod {name}: {note}")),
+        (Step::Mount, None) => (Code::VolumeNotMounted, format!("pod {name}: {note}")),
+    };
+    Some(Problem::new(code, detail))
 }
 
 /// The longest sysctl name in `note`, because one name may be the prefix of another.
 fn sysctl_of<'a>(pod: &'a Pod, note: &str) -> Option<&'a str> {
-    let context = pod.spec.as_ref()?.security_context.as_ref()?;
-    let names = context
-        .sysctls
-        .iter()
-        .flatten()
-        .map(|sysctl| sysctl.name.as_str());
+    let names = sysctls(pod).map(|sysctl| sysctl.name.as_str());
     names
         .filter(|name| note.contains(name) || note.contains(&name.replace('.', "/")))
         .max_by_key(|name| name.len())

@@ -23,23 +23,23 @@ use crate::classes::{Change, Classes};
 use crate::controller::api;
 use crate::grants::Grants;
 use crate::watch_clock::WatchClock;
-use crate::watches::{self, Trigger};
+use crate::watches::{self, ObjectId, owner_of};
 
 /// Objects to reconcile.
-pub(super) type Triggers = BoxStream<'static, Trigger>;
+pub(super) type Triggers = BoxStream<'static, ObjectId>;
 
 /// The triggers of each kind.
 pub(super) struct Routes {
-    queues: [mpsc::Sender<Trigger>; Kind::ALL.len()],
+    queues: [mpsc::Sender<ObjectId>; Kind::ALL.len()],
     /// The queue of the controller of MuxPeers.
-    peers: mpsc::Sender<Trigger>,
+    peers: mpsc::Sender<ObjectId>,
 }
 
 impl Routes {
     /// The routes, and the triggers of each kind in the order of [`Kind::ALL`].
     pub(super) fn new(
-        peers: mpsc::Sender<Trigger>,
-    ) -> (Self, [mpsc::Receiver<Trigger>; Kind::ALL.len()]) {
+        peers: mpsc::Sender<ObjectId>,
+    ) -> (Self, [mpsc::Receiver<ObjectId>; Kind::ALL.len()]) {
         let [tunnels, exits, rendezvous] = Kind::ALL.map(|_| watches::queue());
         let queues = [tunnels.0, exits.0, rendezvous.0];
         let routes = Self { queues, peers };
@@ -47,7 +47,7 @@ impl Routes {
     }
 
     /// Passes each trigger to its kind. Triggers of other kinds, such as benchmarks, are dropped.
-    pub(super) async fn pass_on(self, mut triggers: impl stream::Stream<Item = Trigger> + Unpin) {
+    pub(super) async fn pass_on(self, mut triggers: impl stream::Stream<Item = ObjectId> + Unpin) {
         while let Some(trigger) = triggers.next().await {
             let kinds = Kind::ALL.map(Kind::name).into_iter().zip(&self.queues);
             let peers = MuxPeer::kind(&());
@@ -60,67 +60,44 @@ impl Routes {
     }
 }
 
-/// The watches of the objects, and of all that triggers their reconciliation.
-pub(super) struct Watches {
-    pub(super) tunnels: BoxStream<'static, ObjectRef<MuxTunnel>>,
-    pub(super) exits: BoxStream<'static, ObjectRef<MuxExit>>,
-    pub(super) rendezvous: BoxStream<'static, ObjectRef<MuxRendezvous>>,
-    /// Objects whose children, targets or peers have changed.
-    pub(super) others: Vec<Triggers>,
-}
-
-impl Watches {
-    pub(super) fn new(
-        client: &Client,
-        namespace: Option<&str>,
-        feeds: Feeds,
-        clock: &Arc<WatchClock>,
-    ) -> Self {
-        let known = feeds.tunnels.cache();
-        let behind = known.clone();
-        let named_by = move |service: &Service| naming(&known, &service.name_any(), service);
-        let reached_by = move |slice: &EndpointSlice| {
-            let service = caches::service_of(slice);
-            service.map_or_else(Vec::new, |name| naming(&behind, name, slice))
-        };
-        let (slices, peers) = (api(client, namespace), api(client, namespace));
-        let (tunnels, exits) = (feeds.tunnels.grouped(groups), feeds.exits.grouped(groups));
-        Self {
-            tunnels: watches::objects(api(client, namespace), tunnels, clock),
-            exits: watches::objects(api(client, namespace), exits, clock),
-            rendezvous: watches::objects(api(client, namespace), feeds.rendezvous, clock),
-            others: vec![
-                watches::targets(
-                    peers,
-                    feeds.peers,
-                    clock,
-                    watches::is_asked_alike,
-                    concerned_by,
-                ),
-                watches::named(api(client, namespace), feeds.services, clock, named_by),
-                watches::targets(
-                    slices,
-                    feeds.endpoint_slices,
-                    clock,
-                    watches::is_alike,
-                    reached_by,
-                ),
-                watches::children(api(client, namespace), feeds.deployments, clock),
-                watches::children(api(client, namespace), feeds.replica_sets, clock),
-                watches::children(api(client, namespace), feeds.service_accounts, clock),
-                watches::children(api(client, namespace), feeds.network_policies, clock),
-                watches::children(api(client, namespace), feeds.config_maps, clock),
-                watches::children(api(client, namespace), feeds.pods, clock),
-                watches::children(api(client, namespace), feeds.pod_disruption_budgets, clock),
-                watches::children(api(client, namespace), feeds.autoscalers, clock),
-                watches::children(api(client, namespace), feeds.jobs, clock),
-            ],
-        }
-    }
+/// Watches all but the objects. Yields the objects whose children, targets or peers have changed.
+/// `known`: the tunnels.
+pub(super) fn others(
+    client: &Client,
+    namespace: Option<&str>,
+    (known, feeds): (Cache<MuxTunnel>, Feeds),
+    clock: &Arc<WatchClock>,
+) -> Vec<Triggers> {
+    let behind = known.clone();
+    let named_by = move |service: &Service| {
+        let naming = naming(&known, &service.name_any(), service);
+        owner_of(service).into_iter().chain(naming).collect()
+    };
+    let reached_by = move |slice: &EndpointSlice| {
+        let service = caches::service_of(slice);
+        service.map_or_else(Vec::new, |name| naming(&behind, name, slice))
+    };
+    let (services, slices) = (api(client, namespace), api(client, namespace));
+    let (clusters, endpoints) = (feeds.services, feeds.endpoint_slices);
+    let (peers, asked_alike) = (api(client, namespace), watches::is_asked_alike);
+    vec![
+        watches::targets(peers, feeds.peers, clock, asked_alike, concerned_by),
+        watches::targets(services, clusters, clock, |_, _| false, named_by),
+        watches::targets(slices, endpoints, clock, watches::is_alike, reached_by),
+        watches::children(api(client, namespace), feeds.deployments, clock),
+        watches::children(api(client, namespace), feeds.replica_sets, clock),
+        watches::children(api(client, namespace), feeds.service_accounts, clock),
+        watches::children(api(client, namespace), feeds.network_policies, clock),
+        watches::children(api(client, namespace), feeds.config_maps, clock),
+        watches::children(api(client, namespace), feeds.pods, clock),
+        watches::children(api(client, namespace), feeds.pod_disruption_budgets, clock),
+        watches::children(api(client, namespace), feeds.autoscalers, clock),
+        watches::children(api(client, namespace), feeds.jobs, clock),
+    ]
 }
 
 /// The peer, and the exit that it names. The name cannot change.
-fn concerned_by(peer: &MuxPeer) -> Vec<Trigger> {
+fn concerned_by(peer: &MuxPeer) -> Vec<ObjectId> {
     let namespace = peer.namespace().unwrap_or_default();
     let exit = ObjectRef::<MuxExit>::new(&peer.spec.exit_ref.name).within(&namespace);
     vec![exit.into(), ObjectRef::from_obj(peer).into()]
@@ -132,8 +109,7 @@ pub(super) fn granted(grants: &Grants, caches: &Caches) -> Triggers {
     let concerned = move |()| {
         let tunnels = tunnels.references_of(&Group::Granted).into_iter();
         let exits = exits.references_of(&Group::Granted).into_iter();
-        let all = tunnels.map(Trigger::from).chain(exits.map(Trigger::from));
-        stream::iter(all.collect::<Vec<_>>())
+        stream::iter(tunnels.map(ObjectId::from).chain(exits.map(ObjectId::from)))
     };
     grants.changes().flat_map(concerned).boxed()
 }
@@ -150,19 +126,17 @@ pub(super) fn classed(classes: &Classes, caches: &Caches) -> Triggers {
     classes.changes().flat_map(concerned).boxed()
 }
 
-pub(super) fn concerned<K: Cached>(caches: &Caches, change: &Change) -> Vec<Trigger>
+pub(super) fn concerned<K: Cached>(caches: &Caches, change: &Change) -> Vec<ObjectId>
 where
     Object: From<Arc<K>>,
 {
-    let objects = K::of(caches).store().state().into_iter();
+    let objects = K::of(caches).store().state().into_iter().map(Object::from);
     let concerned = objects.filter(|object| {
         let namespace = object.namespace().unwrap_or_default();
-        let object = Object::from(object.clone());
         // The placeholder of an object has no class.
         change.concerns(&namespace, object.class_name())
     });
-    let references = concerned.map(|object| ObjectRef::from_obj(object.as_ref()));
-    references.map(Trigger::from).collect()
+    concerned.map(|object| object.id()).collect()
 }
 
 /// The tunnels with a forward to the Service `name` in the namespace of `object`.
@@ -170,10 +144,10 @@ pub(super) fn naming<K: Resource>(
     known: &Cache<MuxTunnel>,
     name: &str,
     object: &K,
-) -> Vec<Trigger> {
+) -> Vec<ObjectId> {
     let namespace = object.namespace().unwrap_or_default();
     let tunnels = known.references_of(&Group::Service(namespace, name.to_owned()));
-    tunnels.into_iter().map(Trigger::from).collect()
+    tunnels.into_iter().map(ObjectId::from).collect()
 }
 
 /// The Services that an object names, and whether the object depends on grants.

@@ -37,25 +37,10 @@ use super::object::{Object, of_each};
 use super::publish::Outcome;
 use crate::caches::{Cached, Cluster};
 use crate::clock::Now;
-use crate::conditions::{Verdict, conditions};
+use crate::conditions::{Verdict, conditions, find};
 use crate::status_patch::write_status;
 
-/// The order of conditions in the status.
-const ORDER: [&str; 11] = [
-    condition::READY,
-    condition::ACCEPTED,
-    condition::PROGRAMMED,
-    condition::CONNECTED,
-    condition::AVAILABLE,
-    condition::CREDENTIALS_VALID,
-    condition::TUNING_APPLIED,
-    condition::WAN_EMULATED,
-    condition::NETWORK_READY,
-    condition::RECONCILING,
-    condition::STALLED,
-];
-
-/// The conditions that depend on what the gateways do.
+/// The conditions that depend on what the gateways do, in their order in the status.
 const OBSERVED: [&str; 6] = [
     condition::CONNECTED,
     condition::AVAILABLE,
@@ -65,6 +50,14 @@ const OBSERVED: [&str; 6] = [
     condition::NETWORK_READY,
 ];
 
+/// The place of a condition in the status. `None`: the operator does not write it.
+fn place(type_: &str) -> Option<usize> {
+    let first = [condition::READY, condition::ACCEPTED, condition::PROGRAMMED];
+    let last = [condition::RECONCILING, condition::STALLED];
+    let mut order = first.into_iter().chain(OBSERVED).chain(last);
+    order.position(|one| one == type_)
+}
+
 /// Delays writes of figures that change continuously.
 #[derive(Debug, Default)]
 pub struct StatusDebounce {
@@ -73,33 +66,27 @@ pub struct StatusDebounce {
 }
 
 /// Returns the status for `outcome`, and writes this status if it differs from the stored status.
-/// `stale`: the paths of the stale watches.
 ///
 /// # Errors
 /// [`UpdateStatusError`] if the API server refuses the write or does not answer.
 pub async fn update_status(
     cluster: &Cluster,
     object: &Object,
-    (outcome, stale): (&Outcome, &[String]),
+    outcome: &Outcome,
     debounce: &StatusDebounce,
     now: Now,
 ) -> Result<Status, UpdateStatusError> {
     let mut old = Status::of(object);
-    let mut new = status(object, (outcome, stale), &now.whole_second());
+    let mut new = status(object, outcome, &now.whole_second());
     let uid = object.uid().unwrap_or_default();
-    let known = old.counts().into_iter().map(|count| *count).collect();
-    let seen = new.counts().into_iter().map(|count| *count).collect();
-    let settled = debounce.counts.settle(&uid, known, seen, now.instant);
-    for (count, settled) in new.counts().into_iter().zip(settled) {
-        *count = settled;
-    }
-    if let (Outcome::Observed(_, _, seen, _), Some(new)) = (outcome, new.bottleneck()) {
-        let old = old.bottleneck().and_then(Option::take);
+    if let (Outcome::Observed(facts), Some(new)) = (outcome, new.bottleneck()) {
+        let old = old.bottleneck().and_then(|old| old.clone());
         let shown = old.as_ref().map(|old| old.direction);
-        let said = bottleneck::bottleneck(seen, shown);
+        let said = bottleneck::bottleneck(&facts.seen, shown);
         *new = debounce.bottlenecks.settle(&uid, old, said, now.instant);
     }
-    if new != Status::of(object) {
+    let (change, counts) = ((Some(&old), &new), &debounce.counts);
+    if counts.writes(&uid, change, Status::still, now.instant) {
         of_each!(object, object => write(cluster, &**object, &new).await?);
     }
     Ok(new)
@@ -119,14 +106,8 @@ where
     write_status(&api, K::of(&cluster.caches), &object.name_any(), status).await
 }
 
-/// The object `name` of `all`.
-fn named<'a, K: Resource>(all: &'a [K], name: &str) -> Option<&'a K> {
-    all.iter()
-        .find(|one| one.meta().name.as_deref() == Some(name))
-}
-
 /// The status for `outcome`. Pure.
-fn status(object: &Object, (outcome, stale): (&Outcome, &[String]), now: &Time) -> Status {
+fn status(object: &Object, outcome: &Outcome, now: &Time) -> Status {
     let (old, generation) = (object.conditions(), object.meta().generation);
     let mut status = Status::of(object);
     let mut new = match outcome {
@@ -138,13 +119,12 @@ fn status(object: &Object, (outcome, stale): (&Outcome, &[String]), now: &Time) 
             new.extend(kept(&new, old));
             new
         }
-        Outcome::Observed(valid, applied, seen, certified) => {
-            status = facts::facts(valid, applied, seen, certified);
-            let verdicts = verdicts::verdicts(valid, applied, seen, (certified, stale));
-            conditions(&verdicts, old, generation, now)
+        Outcome::Observed(observation) => {
+            status = facts::facts(observation);
+            conditions(&verdicts::verdicts(observation), old, generation, now)
         }
     };
-    new.sort_by_key(|one| ORDER.iter().position(|type_| *type_ == one.type_));
+    new.sort_by_key(|one| place(&one.type_));
     status.judge(new, generation);
     status
 }
@@ -153,9 +133,9 @@ fn status(object: &Object, (outcome, stale): (&Outcome, &[String]), now: &Time) 
 fn kept(new: &[Condition], old: &[Condition]) -> Vec<Condition> {
     let of_progress = [condition::RECONCILING, condition::STALLED];
     let stays = |old: &&Condition| {
-        ORDER.contains(&&*old.type_)
+        place(&old.type_).is_some()
             && !of_progress.contains(&&*old.type_)
-            && !new.iter().any(|new| new.type_ == old.type_)
+            && find(new, &old.type_).is_none()
     };
     old.iter().filter(stays).cloned().collect()
 }
@@ -172,10 +152,9 @@ fn hindered(hindrance: &Hindrance, old: &[Condition]) -> Vec<Verdict> {
     if !stays && problem.code != Code::ImmutableField {
         verdicts.push(no(condition::ACCEPTED));
     }
-    let is_known = |type_: &str| old.iter().any(|old| old.type_ == type_);
-    let lost = OBSERVED.into_iter().filter(|type_| match is_known(type_) {
-        true => !stays,
-        false => *type_ == condition::AVAILABLE,
+    let lost = OBSERVED.into_iter().filter(|type_| match find(old, type_) {
+        Some(_) => !stays,
+        None => *type_ == condition::AVAILABLE,
     });
     verdicts.extend(lost.map(unknown));
     verdicts

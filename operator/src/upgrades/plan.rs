@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use muxtunnel_crds::OnFailure;
 
-use super::{Gateways, Member, ObjectId, Turn};
+use super::{Gateways, Member, Turn};
+use crate::watches::ObjectId;
 
 /// The settings of a roll-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +46,6 @@ pub struct Plan {
 }
 
 /// The plan for all objects of a class. `permits`: the permissions that are not used yet.
-#[must_use]
 pub fn plan(
     members: &BTreeMap<ObjectId, Member>,
     policy: Policy,

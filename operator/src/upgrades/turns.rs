@@ -14,9 +14,8 @@ use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::ObjectId;
 use super::plan::Permit;
-use crate::watches::Trigger;
+use crate::watches::ObjectId;
 
 /// How long an object may begin to take the revision.
 pub const OPEN_FOR: Duration = Duration::from_secs(60);
@@ -65,7 +64,6 @@ impl Turns {
     }
 
     /// Whether the object may take the revision with this text at `now`.
-    #[must_use]
     pub fn permit(&self, object: &ObjectId, revision: &str, now: Instant) -> bool {
         let given = self.given.borrow();
         given.get(object).is_some_and(|given| {
@@ -123,24 +121,15 @@ impl Turns {
     }
 
     /// The objects with a permission, whenever a permission is given.
-    #[must_use]
-    pub fn wakes(&self) -> BoxStream<'static, Trigger> {
+    pub fn wakes(&self) -> BoxStream<'static, ObjectId> {
         let next = |mut given: watch::Receiver<BTreeMap<ObjectId, Given>>| async move {
             given.changed().await.ok()?;
-            let objects: Vec<_> = given.borrow_and_update().keys().map(trigger).collect();
+            let objects: Vec<_> = given.borrow_and_update().keys().cloned().collect();
             Some((stream::iter(objects), given))
         };
         stream::unfold(self.given.subscribe(), next)
             .flatten()
             .boxed()
-    }
-}
-
-fn trigger(object: &ObjectId) -> Trigger {
-    Trigger {
-        kind: object.kind.clone(),
-        namespace: object.namespace.clone(),
-        name: object.name.clone(),
     }
 }
 
@@ -163,7 +152,7 @@ mod tests {
         let (first, second): (Arc<str>, Arc<str>) = ("1".into(), "2".into());
         turns.give(&[id("a"), id("b")], &first, begin);
         let woken = [wakes.next().await.unwrap(), wakes.next().await.unwrap()];
-        assert_eq!(woken, [trigger(&id("a")), trigger(&id("b"))]);
+        assert_eq!(woken, [id("a"), id("b")]);
         assert!(turns.permit(&id("a"), &first, begin));
         assert!(!turns.permit(&id("a"), &second, begin));
         assert!(!turns.permit(&id("c"), &first, begin));

@@ -9,7 +9,8 @@ use super::{End, config, network};
 use crate::pods;
 use crate::tunnel_controller::config_file::FILE;
 use crate::tunnel_controller::validate::{
-    CertificateVolume, USERS_FOLDER, UsersFile, ValidatedGateway, ValidatedObject, ValidatedSecurity,
+    CertificateVolume, USERS_FOLDER, UsersFile, ValidatedGateway, ValidatedObject,
+    ValidatedSecurity,
 };
 
 /// Mount point of the configuration.

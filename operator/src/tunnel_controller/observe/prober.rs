@@ -1,7 +1,7 @@
 //! Queries gateways outside of reconciliations, so that a gateway that does not answer delays no
 //! reconciliation.
 //!
-//! Input: the addresses of a tunnel's running gateways. Output: their answers, if all arrive within
+//! Input: the addresses of an object's running gateways. Output: their answers, if all arrive within
 //! [`ANSWERS_WAIT_MAX`]. Otherwise the tunnel is reconciled again when all answers have arrived.
 //! Bounds: one round of queries per tunnel at a time, and at most [`ROUNDS_AT_ONCE`] in total. A
 //! round has at most [`ASKED_AT_ONCE`] queries at a time, and lasts at most [`ROUND_TIME_MAX`]. The
@@ -13,14 +13,13 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
 use muxtunnel_gateway_config::status::Status;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Gateways;
 use crate::clock::Clock;
-use crate::tunnel_controller::holder::Holder;
-use crate::watches::Trigger;
+use crate::watches::ObjectId;
 
 /// How long a reconciliation waits for the answers. A healthy gateway answers within milliseconds.
 const ANSWERS_WAIT_MAX: Duration = Duration::from_millis(500);
@@ -36,37 +35,30 @@ const ANSWERS_AGE_MAX: Duration = Duration::from_secs(10);
 /// The status of each gateway of a tunnel, or why it is missing, by address.
 pub(super) type Answers = BTreeMap<String, Result<Status, String>>;
 
-/// Kind, namespace and name.
-type Key = (String, String, String);
-
-/// The round of one tunnel.
-enum Round {
-    /// The round is in progress.
-    Running {
-        /// Becomes `true` at the end of the round.
-        over: watch::Receiver<bool>,
-        /// Whether a reconciliation has ended without the answers.
-        is_late: bool,
-    },
-    /// The round has ended, and its answers are unread.
-    Over(Instant, Answers),
+/// The round of one object.
+struct Round {
+    /// Becomes `true` at the end of the round.
+    over: watch::Receiver<bool>,
+    /// Whether a reconciliation has ended without the answers.
+    is_late: bool,
+    /// The end of the round and its unread answers. `None` while the round is in progress.
+    answers: Option<(Instant, Answers)>,
 }
 
-/// Queries the gateways of all tunnels.
+/// Queries the gateways of all objects.
 pub struct Prober<G> {
     gateways: Arc<G>,
     clock: Clock,
-    rounds: Arc<Mutex<BTreeMap<Key, Round>>>,
+    rounds: Arc<Mutex<BTreeMap<ObjectId, Round>>>,
     permits: Arc<Semaphore>,
-    late: mpsc::UnboundedSender<Key>,
+    late: mpsc::UnboundedSender<ObjectId>,
     /// Present until the controller takes the receiver. Contains at most one entry per round that
     /// outlasted its reconciliation.
-    wakes: Mutex<Option<mpsc::UnboundedReceiver<Key>>>,
+    wakes: Mutex<Option<mpsc::UnboundedReceiver<ObjectId>>>,
 }
 
 impl<G: Gateways> Prober<G> {
     /// A prober that queries through `gateways`, with the times of `clock`.
-    #[must_use]
     pub fn new(gateways: G, clock: Clock) -> Self {
         let (late, wakes) = mpsc::unbounded_channel();
         Self {
@@ -79,112 +71,77 @@ impl<G: Gateways> Prober<G> {
         }
     }
 
-    /// The tunnels whose answers arrived after the end of their reconciliation. Only the stream of
+    /// The objects whose answers arrived after the end of their reconciliation. Only the stream of
     /// the first call has items.
-    pub fn wakes(&self) -> BoxStream<'static, Trigger> {
-        let mut wakes = self.wakes.lock();
-        let Some(wakes) = wakes.take() else {
-            return stream::pending().boxed();
-        };
-        let references = stream::unfold(wakes, |mut wakes| async move {
-            let (kind, namespace, name) = wakes.recv().await?;
-            let woken = Trigger {
-                kind,
-                namespace,
-                name,
-            };
-            Some((woken, wakes))
-        });
-        references.boxed()
+    pub fn wakes(&self) -> BoxStream<'static, ObjectId> {
+        match self.wakes.lock().take() {
+            Some(mut wakes) => stream::poll_fn(move |context| wakes.poll_recv(context)).boxed(),
+            None => stream::pending().boxed(),
+        }
     }
 
-    /// Returns the answers of the gateways at `asked`, which belong to the object `holder`, or
-    /// `None` while an answer is missing.
-    pub async fn answers(&self, holder: &Holder, asked: Vec<String>) -> Option<Answers> {
+    /// Returns the answers of the gateways at `asked`, which belong to `object`, or `None` while an
+    /// answer is missing.
+    pub async fn answers(&self, object: ObjectId, asked: Vec<String>) -> Option<Answers> {
         if asked.is_empty() {
             return Some(Answers::default());
         }
-        let kind = holder.kind.name().to_owned();
-        let key = (kind, holder.namespace.clone(), holder.name.clone());
-        let mut over = match self.taken(&key) {
-            Ok(answers) => return Some(answers),
-            Err(Some(running)) => running,
-            Err(None) => self.begin(key.clone(), asked),
-        };
+        let mut over = self.round(&object, asked);
         let _in_time_or_not = timeout(ANSWERS_WAIT_MAX, over.wait_for(|over| *over)).await;
-        if let Some(Round::Running { is_late, .. }) = lock(&self.rounds).get_mut(&key) {
-            *is_late = true;
+        let mut rounds = self.rounds.lock();
+        let round = rounds.get_mut(&object)?;
+        if round.answers.is_none() {
+            round.is_late = true;
             return None;
         }
-        self.taken(&key).ok()
+        let (_, answers) = rounds.remove(&object)?.answers?;
+        Some(answers)
     }
 
-    /// The answers of an ended round. Otherwise, the receiver of the end of the round in progress,
-    /// or `None` if no round is in progress.
-    fn taken(&self, key: &Key) -> Result<Answers, Option<watch::Receiver<bool>>> {
-        let mut rounds = lock(&self.rounds);
-        if let Some(Round::Running { over, .. }) = rounds.get(key) {
-            return Err(Some(over.clone()));
+    /// The end of the round with unread answers or in progress. Begins a round if there is none.
+    fn round(&self, object: &ObjectId, asked: Vec<String>) -> watch::Receiver<bool> {
+        let now = self.clock.now().instant;
+        let is_new = |at: Instant| now.duration_since(at) < ANSWERS_AGE_MAX;
+        let mut rounds = self.rounds.lock();
+        // Drop answers that no reconciliation reads, for example answers for a deleted object.
+        rounds.retain(|_, round| (round.answers.as_ref()).is_none_or(|(at, _)| is_new(*at)));
+        if let Some(round) = rounds.get(object) {
+            return round.over.clone();
         }
-        match rounds.remove(key) {
-            Some(Round::Over(at, answers)) if is_new(at, self.instant()) => Ok(answers),
-            _ => Err(None),
-        }
-    }
-
-    fn instant(&self) -> Instant {
-        self.clock.now().instant
-    }
-
-    fn begin(&self, key: Key, asked: Vec<String>) -> watch::Receiver<bool> {
         let (ended, over) = watch::channel(false);
-        let now = self.instant();
-        let mut rounds = lock(&self.rounds);
-        // Drop answers that no reconciliation reads, for example answers for a deleted tunnel.
-        rounds.retain(|_, round| match round {
-            Round::Running { .. } => true,
-            Round::Over(at, _) => is_new(*at, now),
-        });
-        let running = Round::Running {
+        let round = Round {
             over: over.clone(),
             is_late: false,
+            answers: None,
         };
-        rounds.insert(key.clone(), running);
+        rounds.insert(object.clone(), round);
         drop(rounds);
         let (gateways, rounds) = (self.gateways.clone(), self.rounds.clone());
         let (permits, late) = (self.permits.clone(), self.late.clone());
-        let clock = self.clock.clone();
+        let (clock, object) = (self.clock.clone(), object.clone());
         tokio::spawn(async move {
             // Acquiring cannot fail, because nothing closes the semaphore.
             let _permit = permits.acquire_owned().await;
-            let answers = round(gateways.as_ref(), &asked, clock.now().instant).await;
-            let over = Round::Over(clock.now().instant, answers);
-            let running = lock(&rounds).insert(key.clone(), over);
+            let answers = query(gateways.as_ref(), &asked, clock.now().instant).await;
+            let answers = Some((clock.now().instant, answers));
+            // Only a round with answers is removed.
+            let mut is_late = false;
+            if let Some(round) = rounds.lock().get_mut(&object) {
+                (round.answers, is_late) = (answers, round.is_late);
+            }
             ended.send_replace(true);
-            if matches!(running, Some(Round::Running { is_late: true, .. })) {
-                let _the_controller_has_ended = late.send(key);
+            if is_late {
+                let _the_controller_has_ended = late.send(object);
             }
         });
         over
     }
 }
 
-/// Whether a reconciliation at `now` uses the answers of a round that has ended at `at`.
-fn is_new(at: Instant, now: Instant) -> bool {
-    now.duration_since(at) < ANSWERS_AGE_MAX
-}
-
-fn lock(rounds: &Mutex<BTreeMap<Key, Round>>) -> MutexGuard<'_, BTreeMap<Key, Round>> {
-    rounds.lock()
-}
-
 /// Queries all gateways from `begin`, and gives up on gateways that have not answered in time.
-async fn round<G: Gateways>(gateways: &G, asked: &[String], begin: Instant) -> Answers {
-    let silent = || Err("no answer in time".to_owned());
-    let addresses = asked.iter();
-    let mut answered: Answers = addresses
-        .map(|address| (address.clone(), silent()))
-        .collect();
+async fn query<G: Gateways>(gateways: &G, asked: &[String], begin: Instant) -> Answers {
+    let silent = |address: &String| (address.clone(), Err("no answer in time".to_owned()));
+    let mut answered: Answers = asked.iter().map(silent).collect();
     let mut answers = stream::iter(asked.to_vec())
         .map(|address| async move {
             let answer = gateways.status(&address).await;

@@ -48,10 +48,9 @@ pub(super) async fn refresh(
     if let Some((_, applied, seen)) = observed {
         let applied = applied.config_maps.iter();
         config_maps.extend(applied.map(|config_map| (config_map.name_any(), config_map)));
-        for pod in seen.iter().flat_map(|seen| &seen.pods) {
-            let status = pod.answer.as_ref().map(Result::as_ref);
-            reported.extend(status.map(|status| (&*pod.name, status.ok())));
-        }
+        let running = seen.iter().flat_map(|seen| &seen.pods);
+        let running = running.filter(|pod| pod.answer.is_some());
+        reported.extend(running.map(|pod| (&*pod.name, pod.status())));
     }
     let running = live.pods.iter().flatten().filter(|pod| is_running(pod));
     let behind = running.take(PODS_MAX).filter_map(|pod| {
@@ -107,10 +106,8 @@ async fn patch(client: &Client, pod: &Pod, mark: String) {
     let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let body = json!({"metadata": {"uid": pod.uid(), "annotations": {REFRESH: mark}}});
-    let patched = pods
-        .patch_status(&name, &PatchParams::default(), &Patch::Merge(body))
-        .await;
-    match patched {
+    let (params, patch) = (PatchParams::default(), Patch::Merge(body));
+    match pods.patch_status(&name, &params, &patch).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 403 => {
             static WARNED: Once = Once::new();

@@ -29,10 +29,9 @@ pub(super) fn learn(rollouts: &Rollouts, object: &ValidatedObject, seen: &Seen, 
                 problem: pod.problem.as_ref()?,
             })
         });
-        let mut own = seen.pods.iter().filter(|pod| pod.end == *end);
         let shown = Shown {
             refused: refused.collect(),
-            runs: own.any(runs),
+            runs: seen.of(*end).any(runs),
             is_node_at_fault,
         };
         rollouts.learn((&object.holder.owner.uid, *end), rollout, &shown, now);
@@ -49,10 +48,9 @@ pub fn refused_pods<'a>(
         let node = pod.node.as_ref();
         node.is_some_and(|node| rollout.avoided.contains(node))
     };
-    seen.pods.iter().filter(move |pod| {
+    seen.of(end).filter(move |pod| {
         let code = pod.problem.as_ref().map(|problem| problem.code);
-        pod.end == end
-            && pod.has_sysctls
+        pod.has_sysctls
             && matches!(code, Some(Code::SysctlForbidden | Code::SandboxFailed))
             && !is_avoided(pod)
     })

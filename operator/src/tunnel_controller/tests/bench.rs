@@ -21,8 +21,9 @@ use crate::metrics::classes::Figures;
 use crate::metrics::tunnels::Tunnels;
 use crate::testing::kubelet::Healthy;
 use crate::testing::watching::Watches;
+use crate::tunnel_controller::access::{Access, Memory, Outputs};
 use crate::tunnel_controller::object::{Kind, Object};
-use crate::tunnel_controller::{Context, Error, Parts, reconcile};
+use crate::tunnel_controller::{Context, Error, reconcile};
 use crate::upgrades::turns::Turns;
 
 pub(super) const TUNNEL: &str = "muxtunnels/office";
@@ -84,20 +85,28 @@ pub(super) fn operator(
         caches,
         settled: Settled::default(),
     };
-    let context = Context::new(Parts {
-        cluster,
+    let memory = Memory::new(client.clone());
+    let access = Access {
+        caches: cluster.caches.clone(),
+        reader: cluster.reader(),
         targets,
-        settings: Arc::new(settings()),
-        events: Events::new(client, clock.clone()),
         grants: grants.clone(),
         classes: classes.borrow().classes.clone(),
         turns: planner.turns.clone(),
         api_server: ApiServer::default(),
-        gateways: Healthy(api.clone()),
-        figures: Tunnels::default(),
+        memory: memory.clone(),
         watches: Arc::default(),
-        clock: clock.clone(),
-    });
+        settings: Arc::new(settings()),
+    };
+    let outputs = Outputs {
+        cluster,
+        memory,
+        figures: Tunnels::default(),
+        refreshes_volumes: settings().refresh_volumes,
+    };
+    let events = Events::new(client, clock.clone());
+    let steps = (access, outputs);
+    let context = Context::new(steps, Healthy(api.clone()), events, clock.clone());
     (RefCell::new(watches), Arc::new(context), planner)
 }
 

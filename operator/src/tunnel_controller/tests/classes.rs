@@ -9,7 +9,7 @@ use super::running::{Process, put_tunnel, server, until};
 use super::*;
 use crate::testing::watching::Watches;
 use crate::tunnel_controller::triggers::concerned;
-use crate::watches::Trigger;
+use crate::watches::ObjectId;
 
 /// The class `other` of another operator, which is not the default.
 fn foreign() -> Value {
@@ -215,7 +215,7 @@ async fn a_change_of_a_class_concerns_its_objects_and_those_without_a_name() {
     woken.sort_by(|one, other| one.name.cmp(&other.name));
     let expected = ["fast", "plain"].map(|name| {
         let object = ObjectRef::<MuxTunnel>::new(name).within("site");
-        Trigger::from(object)
+        ObjectId::from(object)
     });
     assert_eq!(woken, expected);
 }

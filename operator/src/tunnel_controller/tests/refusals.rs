@@ -95,7 +95,10 @@ async fn what_fails_again_and_again_is_in_the_status_too() {
             "True",
             "a single failure is not reported"
         );
-        let _later = bench.context.backoffs.failed(&*bench.tunnel(), &error);
+        let _later = bench.context.backoffs.failed(
+            &crate::tunnel_controller::object::Object::from(bench.tunnel()).id(),
+            &error,
+        );
     }
     bench.reconcile().await.unwrap();
     let ready = bench.condition("Ready");

@@ -24,8 +24,9 @@ use crate::observer::ObserverLayer;
 use crate::peer_controller;
 use crate::testing::kubelet::Healthy;
 use crate::testing::{FakeApi, Trouble};
+use crate::tunnel_controller::access::{Access, Memory, Outputs};
 use crate::tunnel_controller::observe::Gateways;
-use crate::tunnel_controller::{Context, Parts, run};
+use crate::tunnel_controller::{Context, run};
 use crate::upgrades::turns::Turns;
 use crate::watch_clock::WatchClock;
 use crate::watches;
@@ -96,20 +97,27 @@ impl Process {
             figures: metrics.classes.clone(),
             clock: Clock::system(),
         };
-        let context = Context::new(Parts {
-            cluster: cluster.clone(),
+        let memory = Memory::new(client.clone());
+        let access = Access {
+            caches: cluster.caches.clone(),
+            reader: cluster.reader(),
             targets,
-            settings: Arc::new(settings()),
-            events: Events::new(client, Clock::system()),
             grants: known([]),
             classes: classes.classes.clone(),
             turns: planner.turns.clone(),
             api_server: ApiServer::default(),
-            gateways,
-            figures: metrics.tunnels.clone(),
+            memory: memory.clone(),
             watches: clock.clone(),
-            clock: Clock::system(),
-        });
+            settings: Arc::new(settings()),
+        };
+        let outputs = Outputs {
+            cluster: cluster.clone(),
+            memory,
+            figures: metrics.tunnels.clone(),
+            refreshes_volumes: settings().refresh_volumes,
+        };
+        let events = Events::new(client, Clock::system());
+        let context = Context::new((access, outputs), gateways, events, Clock::system());
         let (changed, queued) = watches::queue();
         let served = (cluster, classes.classes.clone());
         let (term, figures) = (leadership.clone(), metrics.clone());

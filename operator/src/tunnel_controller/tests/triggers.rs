@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::caches::{Feed, Group};
 use crate::tunnel_controller::triggers::{groups, naming};
-use crate::watches::Trigger;
+use crate::watches::ObjectId;
 
 fn tunnel(name: &str, spec: &str) -> MuxTunnel {
     let mut tunnel: MuxTunnel = serde_json::from_value(object_json(spec)).unwrap();
@@ -32,9 +32,9 @@ fn known_tunnels() -> Feed<MuxTunnel> {
     feed
 }
 
-fn names<T: Into<Trigger>>(references: Vec<T>) -> Vec<String> {
+fn names<T: Into<ObjectId>>(references: Vec<T>) -> Vec<String> {
     let triggers = references.into_iter().map(Into::into);
-    triggers.map(|found: Trigger| found.name).collect()
+    triggers.map(|found: ObjectId| found.name).collect()
 }
 
 #[test]

@@ -1,14 +1,11 @@
 //! The addresses of Services, as clients and remote gateways reach them. Pure.
 
 use k8s_openapi::api::core::v1::Service;
-use kube::ResourceExt;
 use muxtunnel_crds::{Endpoint, EndpointProtocol, HostPort, ServicePortStatus, ServiceStatus};
 
-use super::named;
-use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::service::ssh_name;
 use crate::tunnel_controller::end::End;
-use crate::tunnel_controller::validate::ValidatedObject;
+use crate::tunnel_controller::publish::{Observation, named};
 
 /// Maximum number of endpoints in the status.
 const ENDPOINTS_MAX: usize = 8;
@@ -16,23 +13,20 @@ const ENDPOINTS_MAX: usize = 8;
 const SERVICES_MAX: usize = 32;
 
 /// Where other gateways dial the gateways of `end`. Empty if there is no such address, or not yet.
-pub(super) fn endpoints(object: &ValidatedObject, applied: &Applied, end: End) -> Vec<Endpoint> {
-    let gateway = object.gateway(end);
+pub(super) fn endpoints(facts: &Observation, end: End) -> Vec<Endpoint> {
+    let gateway = facts.object.gateway(end);
     let Some(asked) = gateway.and_then(|gateway| gateway.carrier_port.as_ref()) else {
         return Vec::new();
     };
     let addresses = match &asked.advertised {
         Some(HostPort { host, port }) => vec![(host.clone(), *port)],
         None => {
-            let service = named(&applied.services, &object.child(end));
-            let hosts = service.map_or_else(Vec::new, |service| hosts(service, object));
-            hosts
-                .into_iter()
-                .map(|host| (host, asked.service.port()))
-                .collect()
+            let hosts = hosts(facts, &facts.object.child(end)).unwrap_or_default();
+            let port = asked.service.port();
+            hosts.into_iter().map(|host| (host, port)).collect()
         }
     };
-    let carrier = &object.carrier.connection;
+    let carrier = &facts.object.carrier.connection;
     let protocols: &[_] = match () {
         () if carrier.is_any() => &[EndpointProtocol::TCP, EndpointProtocol::UDP],
         () if carrier.is_udp() => &[EndpointProtocol::UDP],
@@ -49,39 +43,37 @@ pub(super) fn endpoints(object: &ValidatedObject, applied: &Applied, end: End) -
 }
 
 /// Where users of ssh dial the exits.
-pub(super) fn ssh(object: &ValidatedObject, applied: &Applied) -> Option<HostPort> {
-    let port = object.gateway(End::Exit)?.ssh.as_ref()?.port();
-    let service = named(&applied.services, &ssh_name(object))?;
-    let host = hosts(service, object).into_iter().next()?;
+pub(super) fn ssh(facts: &Observation) -> Option<HostPort> {
+    let port = facts.object.gateway(End::Exit)?.ssh.as_ref()?.port();
+    let host = hosts(facts, &ssh_name(&facts.object))?.into_iter().next()?;
     Some(HostPort { host, port })
 }
 
 /// The Services with the ports of clients. The host is absent while the load balancer has none.
-pub(super) fn services(object: &ValidatedObject, applied: &Applied) -> Vec<ServiceStatus> {
-    let services = object.services.iter().filter_map(|asked| {
-        let service = named(&applied.services, &asked.name)?;
+pub(super) fn services(facts: &Observation) -> Vec<ServiceStatus> {
+    let services = facts.object.services.iter().filter_map(|asked| {
+        let ports = asked.ports.iter().map(|port| ServicePortStatus {
+            name: port.name.clone(),
+            port: port.port,
+        });
         Some(ServiceStatus {
             name: asked.name.clone(),
-            host: hosts(service, object).into_iter().next(),
-            ports: (asked.ports.iter())
-                .map(|port| ServicePortStatus {
-                    name: port.name.clone(),
-                    port: port.port,
-                })
-                .collect(),
+            host: hosts(facts, &asked.name)?.into_iter().next(),
+            ports: ports.collect(),
         })
     });
     services.take(SERVICES_MAX).collect()
 }
 
-/// The hosts of a Service. Empty while its load balancer has no address, because clients outside of
-/// the cluster cannot use the name of the Service.
-fn hosts(service: &Service, object: &ValidatedObject) -> Vec<String> {
-    let namespace = &object.holder.namespace;
-    match is_balanced(service) {
+/// The hosts of the Service `name`. Empty while its load balancer has no address, because clients
+/// outside of the cluster cannot use the name of the Service. `None` without the Service.
+fn hosts(facts: &Observation, name: &str) -> Option<Vec<String>> {
+    let service = named(&facts.applied.services, name)?;
+    let namespace = &facts.object.holder.namespace;
+    Some(match is_balanced(service) {
         true => load_balancers(service).collect(),
-        false => vec![format!("{}.{namespace}.svc", service.name_any())],
-    }
+        false => vec![format!("{name}.{namespace}.svc")],
+    })
 }
 
 /// The addresses of a Service's load balancer.

@@ -29,33 +29,33 @@ const HELD_MAX: Duration = Duration::from_mins(2);
 
 /// The current verdict of the gateways. `shown` is the direction in the status. Returns `None` if
 /// the gateways that answer give no verdict.
-#[must_use]
 pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
     let shown = shown.unwrap_or(Direction::EntryToExit);
     let other = opposite(shown);
-    let direction = if moved(seen, other) > moved(seen, shown) * MORE {
-        other
-    } else {
-        shown
-    };
+    let switches = moved(seen, other) > moved(seen, shown) * MORE;
+    let direction = if switches { other } else { shown };
     let (from, to) = ends(direction);
-    let sender = busiest(seen, from, sent);
-    let receiver = busiest(seen, to, received);
-    let said = |direction, end, carrier| Some(say(direction, end, carrier));
-    match (
-        sender.and_then(|carrier| carrier.limit),
-        receiver.and_then(|carrier| carrier.limit),
-    ) {
+    let (sender, receiver) = (busiest(seen, from, sent), busiest(seen, to, received));
+    let limit = |carrier: Option<&Carrier>| carrier.and_then(|carrier| carrier.limit);
+    let (direction, end, carrier) = match (limit(sender), limit(receiver)) {
         // Both directions are idle, so the choice of the direction does not matter.
-        (Some(Limit::Idle), _) => said(Direction::EntryToExit, from, sender?),
-        (None, Some(Limit::Idle)) => said(Direction::EntryToExit, to, receiver?),
-        (Some(Limit::Cpu), _) => said(direction, from, sender?),
-        (_, Some(Limit::Cpu | Limit::Memory)) => said(direction, to, receiver?),
+        (Some(Limit::Idle), _) => (Direction::EntryToExit, from, sender),
+        (None, Some(Limit::Idle)) => (Direction::EntryToExit, to, receiver),
+        (Some(Limit::Cpu), _) => (direction, from, sender),
+        (_, Some(Limit::Cpu | Limit::Memory)) => (direction, to, receiver),
         // `memory.receive` of the sender bounds data of the opposite direction.
-        (Some(Limit::Memory), _) => said(opposite(direction), from, sender?),
-        (Some(_), _) => said(direction, from, sender?),
-        (None, _) => None,
-    }
+        (Some(Limit::Memory), _) => (opposite(direction), from, sender),
+        (_, _) => (direction, from, sender),
+    };
+    let carrier = carrier?;
+    let advice = carrier.limit_advice.as_deref().unwrap_or_default();
+    let mut message = format!("{}: {advice}", end.component());
+    message.truncate(message.floor_char_boundary(MESSAGE_LENGTH_MAX));
+    Some(Bottleneck {
+        direction,
+        reason: carrier.limit.unwrap_or(Limit::Other).as_str().to_owned(),
+        message,
+    })
 }
 
 const fn opposite(direction: Direction) -> Direction {
@@ -82,12 +82,8 @@ fn received(carrier: &Carrier) -> u64 {
 }
 
 fn carriers(seen: &Seen, end: End) -> impl Iterator<Item = &Carrier> {
-    seen.pods
-        .iter()
-        .filter(move |pod| pod.end == end)
-        .filter_map(|pod| pod.answer.as_ref()?.as_ref().ok())
-        .flat_map(|status| &status.carriers)
-        .filter(|carrier| carrier.limit.is_some())
+    let all = seen.answers(end).flat_map(|(_, status)| &status.carriers);
+    all.filter(|carrier| carrier.limit.is_some())
 }
 
 /// Bytes per second in this direction: the greater of the rates that the sending and the receiving
@@ -102,17 +98,6 @@ fn moved(seen: &Seen, direction: Direction) -> f64 {
 
 fn busiest(seen: &Seen, end: End, rate: fn(&Carrier) -> u64) -> Option<&Carrier> {
     carriers(seen, end).max_by_key(|carrier| rate(carrier))
-}
-
-fn say(direction: Direction, end: End, carrier: &Carrier) -> Bottleneck {
-    let advice = carrier.limit_advice.as_deref().unwrap_or_default();
-    let mut message = format!("{}: {advice}", end.component());
-    message.truncate(message.floor_char_boundary(MESSAGE_LENGTH_MAX));
-    Bottleneck {
-        direction,
-        reason: carrier.limit.unwrap_or(Limit::Other).as_str().to_owned(),
-        message,
-    }
 }
 
 /// The last verdict of each tunnel's gateways, if it differs from the status. Contains the tunnels

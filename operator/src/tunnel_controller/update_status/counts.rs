@@ -15,19 +15,29 @@ const INTERVAL: Duration = Duration::from_secs(30);
 pub struct CountClock(Mutex<BTreeMap<String, Instant>>);
 
 impl CountClock {
-    /// The counts to write: `new` if the last write is long enough before `now`, otherwise `old`.
-    /// Counts that appear or disappear are written at once.
-    pub fn settle(&self, uid: &str, old: Vec<i32>, new: Vec<i32>, now: Instant) -> Vec<i32> {
-        if old == new || old.len() != new.len() {
-            return new;
+    /// Whether the status `new` of the object `uid` is written at `now`, in place of `old`. A status
+    /// that differs only in its counts waits until the last write is long enough ago. `still`: the
+    /// status with the same value for each count.
+    pub fn writes<S: PartialEq>(
+        &self,
+        uid: &str,
+        (old, new): (Option<&S>, &S),
+        still: impl Fn(&S) -> S,
+        now: Instant,
+    ) -> bool {
+        let Some(old) = old.filter(|old| still(old) == still(new)) else {
+            return true;
+        };
+        if old == new {
+            return false;
         }
         let mut written = self.0.lock();
         written.retain(|_, at| now.saturating_duration_since(*at) < INTERVAL);
-        if written.contains_key(uid) {
-            return old;
+        let is_due = !written.contains_key(uid);
+        if is_due {
+            written.insert(uid.to_owned(), now);
         }
-        written.insert(uid.to_owned(), now);
-        new
+        is_due
     }
 }
 
@@ -36,16 +46,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_change_waits() {
+    fn a_second_change_of_a_count_waits() {
         let (clock, now) = (CountClock::default(), Instant::now());
-        let settle = |uid, old: &[i32], new: &[i32], seconds| {
+        let writes = |uid, old: Option<(bool, i32)>, new: (bool, i32), seconds| {
+            let still = |(is_ready, _): &(bool, i32)| (*is_ready, 0);
             let at = now + Duration::from_secs(seconds);
-            clock.settle(uid, old.to_vec(), new.to_vec(), at)
+            clock.writes(uid, (old.as_ref(), &new), still, at)
         };
-        assert_eq!(settle("a", &[], &[1], 0), [1]);
-        assert_eq!(settle("a", &[1], &[2], 0), [2]);
-        assert_eq!(settle("a", &[2], &[3], 29), [2]);
-        assert_eq!(settle("b", &[2], &[3], 29), [3]);
-        assert_eq!(settle("a", &[2], &[3], 30), [3]);
+        assert!(writes("a", None, (true, 1), 0));
+        assert!(!writes("a", Some((true, 1)), (true, 1), 0));
+        assert!(writes("a", Some((true, 1)), (true, 2), 0));
+        assert!(!writes("a", Some((true, 2)), (true, 3), 29));
+        assert!(writes("a", Some((true, 2)), (false, 3), 29));
+        assert!(writes("b", Some((true, 2)), (true, 3), 29));
+        assert!(writes("a", Some((true, 2)), (true, 3), 30));
     }
 }

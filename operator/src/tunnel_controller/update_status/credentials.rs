@@ -10,16 +10,15 @@ use muxtunnel_crds::{KeyOrigin, KeyStatus};
 use muxtunnel_gateway_config::status::{Certificate, Status};
 use muxtunnel_gateway_config::{GatewayKey, Role};
 
-use super::verdicts::{answers, viewpoint};
-use super::{files, named};
+use super::files;
+use super::verdicts::viewpoint;
 use crate::conditions::Verdict;
-use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::config_file::mounted_key;
-use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::keyring::OwnKey;
 use crate::tunnel_controller::object::Kind;
-use crate::tunnel_controller::observe::{Seen, SeenPod};
+use crate::tunnel_controller::observe::SeenPod;
+use crate::tunnel_controller::problem::Problem;
+use crate::tunnel_controller::publish::Observation;
 use crate::tunnel_controller::validate::{ValidatedObject, ValidatedSecurity};
 
 /// When this part of a certificate's lifetime (1/6) is left, the status reports the missing renewal.
@@ -27,82 +26,34 @@ const LEFT: i64 = 6;
 
 /// Whether the keys and certificates exist, and whether all gateways use them. `None`: carriers are
 /// not secured.
-pub(super) fn valid(
-    object: &ValidatedObject,
-    applied: &Applied,
-    seen: &Seen,
-    certified: &Certified,
-) -> Option<Verdict> {
-    let mut secured = object.gateways.values().map(|gateway| &gateway.security);
+pub(super) fn valid(facts: &Observation) -> Option<Verdict> {
+    let mut secured = facts
+        .object
+        .gateways
+        .values()
+        .map(|gateway| &gateway.security);
     let security = secured.find(|own| **own != ValidatedSecurity::None)?;
+    if let Some(problem) = problem(facts) {
+        return Some(problem.no(CREDENTIALS_VALID));
+    }
     let has_certificates = matches!(security, ValidatedSecurity::Certificates { .. });
-    Some(verdict(
-        object,
-        applied,
-        seen,
-        (certified, has_certificates),
-    ))
-}
-
-fn verdict(
-    object: &ValidatedObject,
-    applied: &Applied,
-    seen: &Seen,
-    (certified, has_certificates): (&Certified, bool),
-) -> Verdict {
-    let no = |code, detail: String| Verdict::no(CREDENTIALS_VALID, code, detail);
-    if let Some(problem) = &certified.problem {
-        return no(problem.code, problem.detail.clone());
-    }
-    if let Some((code, lost)) = lost(object, &certified.keys) {
-        return no(code, lost);
-    }
-    let (mut answered, mut unknown, mut late) = (false, None, None);
-    for end in End::ALL {
-        for (pod, status) in answers(seen, end) {
-            answered = true;
-            if let Some(what) = files::rejected_credentials(status) {
-                return no(Code::FileRejected, format!("pod {}: {what}", pod.name));
-            }
-            // A pod of an earlier template has the keys of that template.
-            let is_current = is_of_current_template(object, applied, pod);
-            let mismatch = mismatch(&certified.keys, status).filter(|_| is_current);
-            if let Some(what) = mismatch {
-                return no(Code::KeyMismatch, format!("pod {}: {what}", pod.name));
-            }
-            if !files::are_known(status) {
-                unknown.get_or_insert((&pod.name, &status.version));
-            }
-            // A gateway of an older version does not report its certificate.
-            let Some(shown) = &status.certificate else {
-                continue;
-            };
-            if let Some((code, what)) = fault(shown, certified.now) {
-                let found = no(code, format!("pod {}: {what}", pod.name));
-                match code {
-                    Code::CertificateExpired => return found,
-                    _ => drop(late.get_or_insert(found)),
-                }
-            }
-        }
-    }
-    if let Some(found) = late {
-        return found;
-    }
     let pending = match has_certificates {
         true => Code::CertificatePending,
         false => Code::KeyPending,
     };
-    if let Some((pod, version)) = unknown {
-        let detail = format!(
+    let unknown = |detail| Some(Verdict::unknown(CREDENTIALS_VALID, pending, detail));
+    let mut answers = facts.seen.all_answers();
+    // A gateway of an older version does not report the state of its files.
+    if let Some((pod, status)) = answers.find(|(_, status)| status.files.is_none()) {
+        let (pod, version) = (&pod.name, &status.version);
+        return unknown(format!(
             "pod {pod} has version {version}, which does not report whether its files are in force"
-        );
-        return Verdict::unknown(CREDENTIALS_VALID, pending, detail);
+        ));
     }
-    let keys = keys(object, applied, &certified.keys, seen);
+    let keys = keys(facts);
     if let Some(unreported) = keys.iter().find(|key| key.public_key.is_none()) {
-        let (name, origin) = (&unreported.secret_name, unreported.origin);
-        let detail = match origin {
+        let name = &unreported.secret_name;
+        return unknown(match unreported.origin {
             KeyOrigin::Provided => format!(
                 "the gateways have not reported one public key of Secret {name} yet: its data key `key` needs a private \
                  key (Ed25519, PKCS #8 in PEM)"
@@ -110,30 +61,64 @@ fn verdict(
             KeyOrigin::Created | KeyOrigin::Found => format!(
                 "Secret {name} existed before, and no gateway has reported its public key yet"
             ),
-        };
-        return Verdict::unknown(CREDENTIALS_VALID, pending, detail);
+        });
+    }
+    if has_certificates && facts.seen.all_answers().next().is_none() {
+        return unknown("no gateway answers yet".to_owned());
     }
     let are_provided = keys.iter().any(|key| key.origin == KeyOrigin::Provided);
-    match (has_certificates, answered) {
-        (false, _) if are_provided => Verdict::yes(CREDENTIALS_VALID, Code::KeysProvided),
-        (false, _) => Verdict::yes(CREDENTIALS_VALID, Code::KeysCreated),
-        (true, true) => Verdict::yes(CREDENTIALS_VALID, Code::CertificatesProvided),
-        (true, false) => Verdict::unknown(CREDENTIALS_VALID, pending, "no gateway answers yet"),
+    let code = match has_certificates {
+        true => Code::CertificatesProvided,
+        false if are_provided => Code::KeysProvided,
+        false => Code::KeysCreated,
+    };
+    Some(Verdict::yes(CREDENTIALS_VALID, code))
+}
+
+/// The first problem of the keys and certificates. A certificate that is about to expire comes last.
+fn problem(facts: &Observation) -> Option<Problem> {
+    let certified = &facts.certified;
+    let known = certified.problem.clone();
+    if let Some(problem) = known.or_else(|| lost(&facts.object, &certified.keys)) {
+        return Some(problem);
     }
+    let mut late = None;
+    for (pod, status) in facts.seen.all_answers() {
+        let of_pod = |code, what: String| {
+            let detail = format!("pod {}: {what}", pod.name);
+            Some(Problem::new(code, detail))
+        };
+        if let Some(what) = files::rejected_credentials(status) {
+            return of_pod(Code::FileRejected, what);
+        }
+        // A pod of an earlier template has the keys of that template.
+        let is_current = is_of_current_template(facts, pod);
+        if let Some(what) = mismatch(&certified.keys, status).filter(|_| is_current) {
+            return of_pod(Code::KeyMismatch, what);
+        }
+        // A gateway of an older version does not report its certificate.
+        let shown = status.certificate.as_ref();
+        match shown.and_then(|shown| fault(shown, certified.now)) {
+            Some((Code::CertificateExpired, what)) => {
+                return of_pod(Code::CertificateExpired, what);
+            }
+            Some((code, what)) => late = late.or_else(|| of_pod(code, what)),
+            None => {}
+        }
+    }
+    late
 }
 
 /// Whether the pod mounts the configuration of its Deployment's present template.
-fn is_of_current_template(object: &ValidatedObject, applied: &Applied, pod: &SeenPod) -> bool {
-    let name = object.child(pod.end);
-    let deployment = named(&applied.deployments, &name);
-    let spec = deployment.and_then(|deployment| deployment.spec.as_ref());
+fn is_of_current_template(facts: &Observation, pod: &SeenPod) -> bool {
+    let spec = facts.deployment(pod.end).and_then(|one| one.spec.as_ref());
     let template = spec.and_then(|spec| spec.template.spec.as_ref());
-    let key = template.and_then(|template| mounted_key(template, &name));
-    key == pod.config.as_deref()
+    let name = facts.object.child(pod.end);
+    template.and_then(|template| mounted_key(template, &name)) == pod.config.as_deref()
 }
 
-/// A sentence about the first lost key, and its remedies.
-fn lost(object: &ValidatedObject, keys: &[OwnKey]) -> Option<(Code, String)> {
+/// The first lost key, and its remedies.
+fn lost(object: &ValidatedObject, keys: &[OwnKey]) -> Option<Problem> {
     let lost = keys.iter().find(|key| key.is_lost)?;
     let name = &lost.status.secret_name;
     let Some(generation) = lost.status.generation else {
@@ -142,7 +127,7 @@ fn lost(object: &ValidatedObject, keys: &[OwnKey]) -> Option<(Code, String)> {
              the Secret. Create the Secret with a private key (Ed25519, PKCS #8 in PEM) in its data key `key`, or correct \
              key.secretRefs"
         );
-        return Some((Code::KeySecretMissing, detail));
+        return Some(Problem::new(Code::KeySecretMissing, detail));
     };
     let newest = keys.iter().filter_map(|key| key.status.generation).max()?;
     let other = match object.kind() {
@@ -156,7 +141,7 @@ fn lost(object: &ValidatedObject, keys: &[OwnKey]) -> Option<(Code, String)> {
          status.publicKeys to {other}",
         newest + 1
     );
-    Some((Code::KeyLost, detail))
+    Some(Problem::new(Code::KeyLost, detail))
 }
 
 /// How the keys that a gateway reports differ from those that the operator created. The gateway's
@@ -185,36 +170,23 @@ fn mismatch(keys: &[OwnKey], status: &Status) -> Option<String> {
 
 /// The key pairs for the status. A Secret that existed before has the public key that all answering
 /// gateways report.
-pub(super) fn keys(
-    object: &ValidatedObject,
-    applied: &Applied,
-    keys: &[OwnKey],
-    seen: &Seen,
-) -> Vec<KeyStatus> {
-    let role = viewpoint(object);
-    let provided = keys
-        .iter()
-        .filter(|key| key.status.origin == KeyOrigin::Provided);
-    if provided.count() > 0 {
-        let reported = reported(object, applied, (keys.len(), role), seen);
+pub(super) fn keys(facts: &Observation) -> Vec<KeyStatus> {
+    let (role, keys) = (viewpoint(&facts.object), &facts.certified.keys);
+    let mut statuses: Vec<_> = keys.iter().map(|key| key.status.clone()).collect();
+    if statuses.iter().any(|key| key.origin == KeyOrigin::Provided) {
         // The gateways read changed content one after the other. Until all agree, the last keys stay.
-        let mut reported = reported.unwrap_or_default().into_iter();
-        let keys = keys.iter().map(|key| {
-            let known = key.status.public_key.clone();
-            KeyStatus {
-                public_key: reported.next().or(known),
-                ..key.status.clone()
-            }
-        });
-        return keys.collect();
+        let reported = reported(facts, (keys.len(), role)).unwrap_or_default();
+        for (status, reported) in statuses.iter_mut().zip(reported) {
+            status.public_key = Some(reported);
+        }
+        return statuses;
     }
     let known: BTreeSet<_> = keys
         .iter()
         .filter_map(|key| key.status.public_key.as_ref())
         .collect();
-    let answers = || End::ALL.into_iter().flat_map(|end| answers(seen, end));
     // The other keys that each gateway reports, oldest first.
-    let others = answers().map(|(_, status)| {
+    let others = facts.seen.all_answers().map(|(_, status)| {
         let others = status.public_keys.iter().rev();
         others
             .filter(|key| !known.contains(key))
@@ -225,32 +197,26 @@ pub(super) fn keys(
         1 => others.into_iter().next().unwrap_or_default(),
         _ => Vec::new(),
     };
-    let found = keys.iter().filter(|key| key.status.public_key.is_none());
-    let is_whole = found.count() == agreed.len();
-    let mut agreed = agreed.into_iter();
-    let keys = keys.iter().map(|key| {
-        let mut status = key.status.clone();
-        if status.public_key.is_none() && status.origin == KeyOrigin::Found && is_whole {
+    let found = statuses.iter_mut().filter(|key| key.public_key.is_none());
+    let found: Vec<_> = found.collect();
+    if found.len() == agreed.len() {
+        for (status, reported) in found.into_iter().zip(agreed) {
             // The report may be false, so it must at least be a key of this role.
-            let reported = agreed.next();
-            let reported = reported.filter(|key| GatewayKey::of_role(key, role).is_ok());
-            status.public_key = reported.cloned();
+            if status.origin == KeyOrigin::Found && GatewayKey::of_role(reported, role).is_ok() {
+                status.public_key = Some(reported.clone());
+            }
         }
-        status
-    });
-    keys.collect()
+    }
+    statuses
 }
 
 /// The keys that all answering gateways of the present template report, the newest last. `None`: they
 /// do not agree, or report anything but `count` keys of `role`.
-fn reported(
-    object: &ValidatedObject,
-    applied: &Applied,
-    (count, role): (usize, Role),
-    seen: &Seen,
-) -> Option<Vec<String>> {
-    let answers = End::ALL.into_iter().flat_map(|end| answers(seen, end));
-    let current = answers.filter(|(pod, _)| is_of_current_template(object, applied, pod));
+fn reported(facts: &Observation, (count, role): (usize, Role)) -> Option<Vec<String>> {
+    let current = facts
+        .seen
+        .all_answers()
+        .filter(|(pod, _)| is_of_current_template(facts, pod));
     let reports: BTreeSet<_> = current.map(|(_, status)| &status.public_keys).collect();
     let [report] = reports.into_iter().collect::<Vec<_>>()[..] else {
         return None;

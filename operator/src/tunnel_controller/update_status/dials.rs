@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use muxtunnel_gateway_config::status::{DIALS_SECONDS, Dials};
 
-use super::verdicts::answers;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
 
@@ -19,17 +18,15 @@ const DIALS_MIN: u64 = 5;
 /// change the status.
 pub(super) fn failing(seen: &Seen, end: End) -> Vec<(String, String)> {
     let mut sums: BTreeMap<(&str, &str), Dials> = BTreeMap::new();
-    for forward in answers(seen, end).flat_map(|(_, status)| &status.forwards) {
+    for forward in seen.answers(end).flat_map(|(_, status)| &status.forwards) {
         if let Some(dials) = forward.dials {
             let sum = sums.entry((&forward.name, &forward.target)).or_default();
             sum.connected = sum.connected.saturating_add(dials.connected);
             sum.failed = sum.failed.saturating_add(dials.failed);
         }
     }
-    let failing = sums
-        .into_iter()
-        .filter(|(_, dials)| dials.connected == 0 && dials.failed >= DIALS_MIN);
-    let sentence = |((name, target), _)| {
+    sums.retain(|_, dials| dials.connected == 0 && dials.failed >= DIALS_MIN);
+    let sentence = |(name, target)| {
         let minutes = DIALS_SECONDS / 60;
         let sentence = format!(
             "no connection of the last {minutes} minutes reached the target {target}. Check that the target listens on \
@@ -37,5 +34,5 @@ pub(super) fn failing(seen: &Seen, end: End) -> Vec<(String, String)> {
         );
         (format!("forward {name}"), sentence)
     };
-    failing.map(sentence).collect()
+    sums.into_keys().map(sentence).collect()
 }

@@ -10,13 +10,12 @@ use muxtunnel_crds::{
 };
 
 use super::status::Status;
-use super::verdicts::{active, answers, ready_replicas, viewpoint, wanted};
-use super::{addresses, credentials, named};
-use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::build::Certified;
+use super::verdicts::{active, ready_replicas, viewpoint, wanted};
+use super::{addresses, credentials};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::observe::Seen;
+use crate::tunnel_controller::publish::Observation;
 use crate::tunnel_controller::validate::ValidatedObject;
 
 /// Maximum number of sysctls in the status.
@@ -27,23 +26,16 @@ const SYSCTL_BYTES_MAX: usize = 256;
 const ASSIGNED_MAX: usize = 8;
 
 /// The status without its conditions.
-#[must_use]
-pub fn facts(
-    object: &ValidatedObject,
-    applied: &Applied,
-    seen: &Seen,
-    certified: &Certified,
-) -> Status {
+pub fn facts(facts: &Observation) -> Status {
+    let Observation { object, seen, .. } = facts;
     let class_name = Some(object.class.name.clone());
-    let keys = credentials::keys(object, applied, &certified.keys, seen);
+    let keys = credentials::keys(facts);
     let newest_first = keys.iter().rev();
     let public_keys = newest_first
         .filter_map(|key| key.public_key.clone())
         .collect();
-    let carriers = Some(carriers(object, seen));
-    let network = object.network.as_ref().map(|_| network(object, seen));
-    let gateways = |end| gateways(object, applied, end);
-    let endpoints = |end| addresses::endpoints(object, applied, end);
+    let carriers = Some(carriers(facts));
+    let network = object.network.as_ref().map(|_| network(facts));
     match object.kind() {
         Kind::Tunnel => {
             let active = active(object, seen);
@@ -51,9 +43,9 @@ pub fn facts(
                 class_name,
                 public_keys,
                 keys,
-                entry: gateways(End::Entry),
-                exit: gateways(End::Exit),
-                services: addresses::services(object, applied),
+                entry: gateways(facts, End::Entry),
+                exit: gateways(facts, End::Exit),
+                services: addresses::services(facts),
                 connect: (!active.is_empty()).then_some(ConnectStatus { active }),
                 carriers,
                 network,
@@ -62,7 +54,7 @@ pub fn facts(
             })
         }
         Kind::Exit => {
-            let gateways = gateways(End::Exit).unwrap_or_default();
+            let gateways = gateways(facts, End::Exit).unwrap_or_default();
             Status::Exit(MuxExitStatus {
                 class_name,
                 public_keys,
@@ -70,8 +62,8 @@ pub fn facts(
                 replicas: gateways.replicas,
                 ready_replicas: gateways.ready_replicas,
                 selector: Some(selector(object, End::Exit)),
-                endpoints: endpoints(End::Exit),
-                ssh_endpoint: addresses::ssh(object, applied),
+                endpoints: addresses::endpoints(facts, End::Exit),
+                ssh_endpoint: addresses::ssh(facts),
                 peers: Some(peers(object, seen)),
                 carriers,
                 network,
@@ -83,16 +75,16 @@ pub fn facts(
             class_name,
             public_keys,
             keys,
-            endpoints: endpoints(End::Rendezvous),
+            endpoints: addresses::endpoints(facts, End::Rendezvous),
             carriers,
             ..MuxRendezvousStatus::default()
         }),
     }
 }
 
-fn gateways(object: &ValidatedObject, applied: &Applied, end: End) -> Option<GatewayStatus> {
-    let gateway = object.gateway(end)?;
-    let deployment = named(&applied.deployments, &object.child(end));
+fn gateways(facts: &Observation, end: End) -> Option<GatewayStatus> {
+    let gateway = facts.object.gateway(end)?;
+    let deployment = facts.deployment(end);
     Some(GatewayStatus {
         replicas: wanted(gateway.replicas, deployment),
         ready_replicas: deployment.map_or(0, ready_replicas),
@@ -106,8 +98,8 @@ fn selector(object: &ValidatedObject, end: End) -> String {
     format!("{OWNER_KIND}={kind},{OWNER_NAME}={name},{COMPONENT}={component}")
 }
 
-fn carriers(object: &ValidatedObject, seen: &Seen) -> CarrierStatus {
-    let gateways = answers(seen, viewpoint(object));
+fn carriers(facts: &Observation) -> CarrierStatus {
+    let gateways = facts.seen.answers(viewpoint(&facts.object));
     let carriers: Vec<_> = gateways.flat_map(|(_, status)| &status.carriers).collect();
     let transports = carriers.iter().map(|carrier| carrier.transport.to_string());
     let transports: BTreeSet<_> = transports.collect();
@@ -121,7 +113,9 @@ fn carriers(object: &ValidatedObject, seen: &Seen) -> CarrierStatus {
 fn peers(object: &ValidatedObject, seen: &Seen) -> PeerCounts {
     let served = object.peers.iter().filter_map(|peer| peer.served());
     let names: BTreeSet<_> = served.filter_map(|peer| peer.name.as_deref()).collect();
-    let reported = answers(seen, End::Exit).flat_map(|(_, status)| &status.peers);
+    let reported = seen
+        .answers(End::Exit)
+        .flat_map(|(_, status)| &status.peers);
     let connected = reported.filter(|peer| peer.carriers > 0);
     let connected = connected.filter_map(|peer| names.get(peer.name.as_deref()?));
     let connected: BTreeSet<_> = connected.collect();
@@ -131,17 +125,21 @@ fn peers(object: &ValidatedObject, seen: &Seen) -> PeerCounts {
     }
 }
 
-fn network(object: &ValidatedObject, seen: &Seen) -> NetworkStatus {
-    let of = |end| answers(seen, end).filter_map(|(_, status)| status.packets.as_ref());
-    let sessions = of(viewpoint(object)).map(|packets| packets.sessions);
-    let sessions = sessions.fold(0, u32::saturating_add);
-    let assigned = of(End::Entry).find_map(|packets| packets.assigned.as_ref());
+fn network(facts: &Observation) -> NetworkStatus {
+    let packets = |end| {
+        facts
+            .seen
+            .answers(end)
+            .filter_map(|(_, status)| status.packets.as_ref())
+    };
+    let sessions = packets(viewpoint(&facts.object)).map(|packets| packets.sessions);
+    let assigned = packets(End::Entry).find_map(|packets| packets.assigned.as_ref());
     let texts = |addresses: &[IpAddr]| {
         let addresses = addresses.iter().take(ASSIGNED_MAX);
         addresses.map(IpAddr::to_string).collect()
     };
     NetworkStatus {
-        sessions: i32::try_from(sessions).unwrap_or(i32::MAX),
+        sessions: sessions.fold(0_i32, |sum, more| sum.saturating_add_unsigned(more)),
         addresses: assigned.map_or(Vec::new(), |assigned| texts(&assigned.addresses)),
         dns_servers: assigned.map_or(Vec::new(), |assigned| texts(&assigned.dns_servers)),
     }
@@ -154,12 +152,10 @@ fn number(count: usize) -> i32 {
 /// The sysctls that the gateways report. If gateways differ, contains all values with their ends.
 fn sysctls(seen: &Seen) -> Vec<SysctlStatus> {
     let mut values: BTreeMap<&str, BTreeSet<(String, &str)>> = BTreeMap::new();
-    for end in End::ALL {
-        for (_, status) in answers(seen, end) {
-            for (name, value) in &status.sysctls {
-                let own = values.entry(name).or_default();
-                own.insert((folded(value), end.component()));
-            }
+    for (pod, status) in seen.all_answers() {
+        for (name, value) in &status.sysctls {
+            let own = values.entry(name).or_default();
+            own.insert((folded(value), pod.end.component()));
         }
     }
     let sysctls = values.into_iter().take(SYSCTLS_MAX).map(|(name, values)| {

@@ -6,63 +6,48 @@
 //! addresses.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition;
 use muxtunnel_gateway_config::status::Status;
 
 use super::addresses::{is_balanced, load_balancers};
-use super::verdicts::{answers, ready_replicas, wanted};
-use super::{files, named};
+use super::files;
+use super::verdicts::{ready_replicas, wanted};
 use crate::conditions::Verdict;
 use crate::pods::replica_failure;
-use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::build::config_map::expected_hash;
 use crate::tunnel_controller::end::End;
-use crate::tunnel_controller::observe::{Seen, SeenPod};
+use crate::tunnel_controller::observe::SeenPod;
 use crate::tunnel_controller::pods::WAITING_SECONDS_MIN;
 use crate::tunnel_controller::problem::Problem;
+use crate::tunnel_controller::publish::Observation;
 use crate::tunnel_controller::validate::{Finding, Replicas, ValidatedObject};
-
-/// The observations of one object.
-#[derive(Clone, Copy)]
-pub(super) struct Facts<'a> {
-    pub(super) object: &'a ValidatedObject,
-    pub(super) applied: &'a Applied,
-    pub(super) seen: &'a Seen,
-    pub(super) certified: &'a Certified,
-}
 
 /// The foremost cause, or `None` if the object is ready. `parts`: the conditions that `Ready`
 /// depends on.
-pub(super) fn foremost(facts: Facts<'_>, parts: &[Verdict]) -> Option<Problem> {
-    let is = |part: &Verdict, type_: &str| part.type_ == type_ && part.holds != Some(true);
-    let causes: [&dyn Fn() -> Option<Problem>; 5] = [
-        &|| facts.applied.refusal.clone(),
-        &|| part(parts, is_obstacle),
-        &|| part(parts, |part| is(part, condition::ACCEPTED)),
-        &|| part(parts, |part| is(part, condition::PROGRAMMED)),
-        &|| part(parts, |part| part.holds != Some(true)),
-    ];
-    causes.into_iter().find_map(|cause| cause())
+pub(super) fn foremost(facts: &Observation, parts: &[Verdict]) -> Option<Problem> {
+    let fails = |part: &Verdict| part.holds != Some(true);
+    let of = |type_: &str| part(parts, |part| part.type_ == type_ && fails(part));
+    let refusal = facts.applied.refusal.clone();
+    refusal
+        .or_else(|| part(parts, is_obstacle))
+        .or_else(|| of(condition::ACCEPTED))
+        .or_else(|| of(condition::PROGRAMMED))
+        .or_else(|| part(parts, fails))
 }
 
 /// Why the gateways do not have the current spec, or are not reachable. `tuning`: whether the
 /// requested sysctls are in force. An obstacle there holds the Deployments.
-pub(super) fn unprogrammed(facts: Facts<'_>, tuning: Option<&Verdict>) -> Option<Problem> {
-    let Facts {
-        object, applied, ..
-    } = facts;
-    let causes: [&dyn Fn() -> Option<Problem>; 6] = [
-        &|| applied.refusal.clone(),
-        &|| part(tuning, is_obstacle),
-        &|| lacking(object, Code::TargetServiceNotFound),
-        &|| not_rolled_out(facts),
-        &|| behind(facts),
-        &|| without_address(object, applied),
-    ];
-    causes.into_iter().find_map(|cause| cause())
+pub(super) fn unprogrammed(facts: &Observation, tuning: Option<&Verdict>) -> Option<Problem> {
+    let refusal = facts.applied.refusal.clone();
+    refusal
+        .or_else(|| part(tuning, is_obstacle))
+        .or_else(|| lacking(&facts.object, Code::TargetServiceNotFound))
+        .or_else(|| not_rolled_out(facts))
+        .or_else(|| facts.seen.pods.iter().find_map(|pod| behind(facts, pod)))
+        .or_else(|| without_address(facts))
 }
 
 fn part<'a>(
@@ -70,10 +55,7 @@ fn part<'a>(
     counts: impl Fn(&Verdict) -> bool,
 ) -> Option<Problem> {
     let part = parts.into_iter().find(|part| counts(part))?;
-    Some(Problem {
-        code: part.code,
-        detail: part.detail.clone(),
-    })
+    Some(Problem::new(part.code, &*part.detail))
 }
 
 /// Whether the condition names an obstacle that keeps pods from starting, or carriers from being
@@ -99,46 +81,40 @@ fn is_obstacle(part: &Verdict) -> bool {
 
 /// The problems of targets with this code.
 pub(super) fn lacking(object: &ValidatedObject, code: Code) -> Option<Problem> {
-    let sentences: Vec<_> = object.findings.of(code).map(Finding::text).collect();
-    let detail = sentences.join("; ");
-    (!sentences.is_empty()).then_some(Problem { code, detail })
+    joined(code, object.findings.of(code).map(Finding::text))
+}
+
+/// One problem with all `sentences`, if there are any.
+fn joined(code: Code, sentences: impl Iterator<Item = String>) -> Option<Problem> {
+    let sentences: Vec<_> = sentences.collect();
+    (!sentences.is_empty()).then(|| Problem::new(code, sentences.join("; ")))
 }
 
 /// The ends whose Deployments are not rolled out: a sentence with the cause for each end, and the
 /// code of the first.
-fn not_rolled_out(facts: Facts<'_>) -> Option<Problem> {
+fn not_rolled_out(facts: &Observation) -> Option<Problem> {
     let mut code = None;
     let mut sentences = Vec::new();
     for (end, gateway) in &facts.object.gateways {
-        let (end, deployment) = (*end, deployment(facts, *end));
+        let (end, deployment) = (*end, facts.deployment(*end));
         if deployment.is_some_and(|deployment| is_rolled_out(deployment, gateway.replicas)) {
             continue;
         }
         let wanted = wanted(gateway.replicas, deployment);
         let cause = cause_at(facts, end, deployment);
         let waits = (cause.as_ref()).is_some_and(|cause| cause.code == Code::CarrierConnecting);
-        if waits && answers(facts.seen, end).count() >= usize::try_from(wanted).unwrap_or(0) {
+        if waits && facts.seen.answers(end).count() >= usize::try_from(wanted).unwrap_or(0) {
             // These entries have the spec. Only a carrier is missing, which is another condition.
             continue;
         }
-        let mut sentence = format!(
-            "{}: {} of {wanted} gateways ready",
-            end.component(),
-            deployment.map_or(0, ready_replicas),
-        );
-        if let Some(cause) = &cause {
-            sentence.push_str(": ");
-            sentence.push_str(&cause.detail);
-        }
+        let (name, ready) = (end.component(), deployment.map_or(0, ready_replicas));
+        let why = cause
+            .as_ref()
+            .map_or(String::new(), |cause| format!(": {}", cause.detail));
+        sentences.push(format!("{name}: {ready} of {wanted} gateways ready{why}"));
         code.get_or_insert(cause.map_or(Code::GatewaysNotReady, |cause| cause.code));
-        sentences.push(sentence);
     }
-    let detail = sentences.join("; ");
-    code.map(|code| Problem { code, detail })
-}
-
-fn deployment<'a>(facts: Facts<'a>, end: End) -> Option<&'a Deployment> {
-    named(&facts.applied.deployments, &facts.object.child(end))
+    joined(code?, sentences.into_iter())
 }
 
 /// Whether all pods have the newest template and the requested number is ready. With an autoscaler,
@@ -161,73 +137,57 @@ fn is_rolled_out(deployment: &Deployment, replicas: Replicas) -> bool {
 }
 
 /// The foremost cause why the gateways of an end are not ready.
-fn cause_at(facts: Facts<'_>, end: End, deployment: Option<&Deployment>) -> Option<Problem> {
-    let Facts { seen, .. } = facts;
-    let causes: [&dyn Fn() -> Option<Problem>; 7] = [
-        &|| paused(deployment?),
-        &|| pods_refused(deployment?),
-        &|| pods(seen, end).find_map(|pod| pod.problem.clone()),
-        &|| pods(seen, end).find_map(unreachable),
-        &|| {
-            answers(seen, end)
-                .filter(|one| !awaits_restart(one.1))
-                .find_map(faulty)
-        },
-        &|| not_started(facts, end),
-        &|| without_carrier(seen, end),
-    ];
-    causes.into_iter().find_map(|cause| cause())
-}
-
-fn pods(seen: &Seen, end: End) -> impl Iterator<Item = &SeenPod> {
-    seen.pods.iter().filter(move |pod| pod.end == end)
+fn cause_at(facts: &Observation, end: End, deployment: Option<&Deployment>) -> Option<Problem> {
+    let (seen, mut pods) = (&facts.seen, facts.seen.of(end));
+    deployment
+        .and_then(paused)
+        // The reason why pods cannot be created is, for example, a quota or Pod Security.
+        .or_else(|| {
+            Some(Problem::new(
+                Code::PodsRefused,
+                replica_failure(deployment?)?,
+            ))
+        })
+        .or_else(|| pods.find_map(|pod| pod.problem.clone()))
+        .or_else(|| seen.of(end).find_map(unreachable))
+        .or_else(|| {
+            let mut answers = seen.answers(end).filter(|one| !awaits_restart(one.1));
+            answers.find_map(faulty)
+        })
+        .or_else(|| not_started(facts, end))
+        .or_else(|| without_carrier(facts, end))
 }
 
 /// A paused Deployment, whose controller creates no pod with a new template.
 fn paused(deployment: &Deployment) -> Option<Problem> {
-    let spec = deployment.spec.as_ref()?;
-    (spec.paused == Some(true)).then(|| Problem {
-        code: Code::DeploymentPaused,
-        detail: format!("Deployment {} is paused", deployment.name_any()),
-    })
-}
-
-/// The reason why pods cannot be created, for example a quota or Pod Security.
-fn pods_refused(deployment: &Deployment) -> Option<Problem> {
-    Some(Problem {
-        code: Code::PodsRefused,
-        detail: replica_failure(deployment)?,
-    })
+    let is_paused = deployment.spec.as_ref()?.paused == Some(true);
+    let detail = format!("Deployment {} is paused", deployment.name_any());
+    is_paused.then(|| Problem::new(Code::DeploymentPaused, detail))
 }
 
 /// A ready gateway whose status the operator cannot read.
 fn unreachable(pod: &SeenPod) -> Option<Problem> {
-    match &pod.answer {
-        Some(Err(error)) if pod.ready => Some(Problem {
-            code: Code::GatewayUnreachable,
-            detail: format!("pod {}: {error}", pod.name),
-        }),
-        _ => None,
-    }
+    let error = pod.answer.as_ref()?.as_ref().err()?;
+    let detail = format!("pod {}: {error}", pod.name);
+    (pod.ready).then(|| Problem::new(Code::GatewayUnreachable, detail))
 }
 
 /// A gateway that reports what it cannot use: its configuration, another file, or a port.
 fn faulty((pod, status): (&SeenPod, &Status)) -> Option<Problem> {
-    let problem = |code, text: String| Problem {
-        code,
-        detail: format!("pod {}: {text}", pod.name),
+    let failed = || {
+        status.forwards.iter().find_map(|forward| {
+            let error = forward.error.as_ref()?;
+            Some(format!("forward {}: {error}", forward.name))
+        })
     };
-    if let Some(error) = &status.config_error {
-        return Some(problem(Code::ConfigPending, error.clone()));
-    }
-    if let Some(text) = files::rejected(status) {
-        return Some(problem(Code::FileRejected, text));
-    }
-    let failed = status.forwards.iter().find_map(|forward| {
-        let error = forward.error.as_ref()?;
-        Some(format!("forward {}: {error}", forward.name))
-    });
-    failed.map(|text| problem(Code::ListenFailed, text))
+    let (code, text) = if let Some(error) = &status.config_error {
+        (Code::ConfigPending, error.clone())
+    } else if let Some(text) = files::rejected(status) {
+        (Code::FileRejected, text)
+    } else {
+        (Code::ListenFailed, failed()?)
+    };
+    Some(Problem::new(code, format!("pod {}: {text}", pod.name)))
 }
 
 /// Whether the gateway rejects a part of its configuration only until it restarts. The roll-out
@@ -240,31 +200,28 @@ fn awaits_restart(status: &Status) -> bool {
 
 /// A pod that has not started. It may wait for a Secret, which the kubelet reports only in an Event
 /// of the pod.
-fn not_started(facts: Facts<'_>, end: End) -> Option<Problem> {
-    let pod = pods(facts.seen, end).find(|pod| pod.answer.is_none())?;
+fn not_started(facts: &Observation, end: End) -> Option<Problem> {
+    let pod = facts.seen.of(end).find(|pod| pod.answer.is_none())?;
     let secrets: Vec<_> = facts.object.secrets(end).into_iter().collect();
     let is_new = |made: i64| facts.certified.now - made < WAITING_SECONDS_MIN;
     if secrets.is_empty() || pod.made.is_some_and(is_new) {
         return None;
     }
     let (name, secrets) = (&pod.name, secrets.join(", "));
-    Some(Problem {
-        code: Code::SecretNotMounted,
-        detail: format!(
-            "pod {name} has not started; check that these Secrets exist with all keys: {secrets}"
-        ),
-    })
+    let detail = format!(
+        "pod {name} has not started; check that these Secrets exist with all keys: {secrets}"
+    );
+    Some(Problem::new(Code::SecretNotMounted, detail))
 }
 
 /// An entry that runs, but is not ready because no carrier is up.
-fn without_carrier(seen: &Seen, end: End) -> Option<Problem> {
-    let mut pods = answers(seen, end);
-    let (pod, status) =
-        pods.find(|(pod, status)| end == End::Entry && !pod.ready && status.carriers.is_empty())?;
-    Some(Problem {
-        code: Code::CarrierConnecting,
-        detail: no_carrier(pod, status),
-    })
+fn without_carrier(facts: &Observation, end: End) -> Option<Problem> {
+    let mut pods = facts.seen.answers(end).filter(|_| end == End::Entry);
+    let (pod, status) = pods.find(|(pod, status)| !pod.ready && status.carriers.is_empty())?;
+    Some(Problem::new(
+        Code::CarrierConnecting,
+        no_carrier(pod, status),
+    ))
 }
 
 /// A sentence for a gateway without a carrier.
@@ -274,47 +231,42 @@ pub(super) fn no_carrier(pod: &SeenPod, status: &Status) -> String {
     format!("pod {} has no carrier{why}", pod.name)
 }
 
-/// The first gateway that does not answer, reports a fault, or runs an older configuration.
-fn behind(facts: Facts<'_>) -> Option<Problem> {
-    facts.seen.pods.iter().find_map(|pod| {
-        if let Some(problem) = unreachable(pod) {
-            return Some(problem);
-        }
-        let status = pod.answer.as_ref()?.as_ref().ok()?;
-        if let Some(problem) = faulty((pod, status)) {
-            return Some(problem);
-        }
-        let config_map = named(&facts.applied.config_maps, &facts.object.child(pod.end));
-        let hash = config_map.and_then(|own| expected_hash(own, pod.config.as_deref()?));
-        let is_newest = hash.as_ref() == Some(&status.config_hash);
-        (!is_newest).then(|| Problem {
-            code: Code::ConfigPending,
-            detail: format!("pod {} runs an older configuration", pod.name),
-        })
+/// A gateway that does not answer, reports a fault, or runs an older configuration.
+fn behind(facts: &Observation, pod: &SeenPod) -> Option<Problem> {
+    if let Some(problem) = unreachable(pod) {
+        return Some(problem);
+    }
+    let status = pod.status()?;
+    faulty((pod, status)).or_else(|| {
+        let detail = format!("pod {} runs an older configuration", pod.name);
+        (!is_newest(facts, pod, status)).then(|| Problem::new(Code::ConfigPending, detail))
     })
+}
+
+/// Whether the gateway runs the newest configuration that its pod mounts.
+pub(super) fn is_newest(facts: &Observation, pod: &SeenPod, status: &Status) -> bool {
+    let (config_map, key) = (facts.config_map(pod.end), pod.config.as_deref());
+    let hash = config_map.and_then(|config_map| expected_hash(config_map, key?));
+    hash.as_ref() == Some(&status.config_hash)
 }
 
 /// The Services whose load balancer has no address yet. An address of the spec replaces the address
 /// of the exit's Service.
-fn without_address(object: &ValidatedObject, applied: &Applied) -> Option<Problem> {
-    let advertised = object.gateways.iter().filter_map(|(end, gateway)| {
-        gateway.carrier_port.as_ref()?.advertised.as_ref()?;
-        Some(object.child(*end))
-    });
-    let advertised: Vec<_> = advertised.collect();
-    let pending = applied.services.iter().filter(|service| {
-        is_balanced(service)
-            && load_balancers(service).next().is_none()
-            && !advertised.contains(&service.name_any())
-    });
-    let sentences: Vec<_> = pending
-        .map(|service| {
-            let name = service.name_any();
-            format!("Service {name} has no load balancer address yet")
+fn without_address(facts: &Observation) -> Option<Problem> {
+    let is_advertised = |service: &Service| {
+        let mut gateways = facts.object.gateways.iter();
+        gateways.any(|(end, gateway)| {
+            let port = gateway.carrier_port.as_ref();
+            port.is_some_and(|port| port.advertised.is_some())
+                && facts.object.child(*end) == service.name_any()
         })
-        .collect();
-    (!sentences.is_empty()).then(|| Problem {
-        code: Code::AddressPending,
-        detail: sentences.join("; "),
-    })
+    };
+    let pending = facts.applied.services.iter().filter(|service| {
+        is_balanced(service) && load_balancers(service).next().is_none() && !is_advertised(service)
+    });
+    let sentence = |service: &Service| {
+        let name = service.name_any();
+        format!("Service {name} has no load balancer address yet")
+    };
+    joined(Code::AddressPending, pending.map(sentence))
 }

@@ -4,24 +4,22 @@
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition::{ACCEPTED, CONNECTED, PROGRAMMED, READY};
 use muxtunnel_crds::{KeyStatus, MuxPeerStatus};
 use tracing::warn;
 
-use super::credentials;
+use super::foremost::is_newest;
 use super::progress::progress;
-use super::verdicts::answers;
-use super::{StatusDebounce, named, write};
+use super::{StatusDebounce, credentials, write};
 use crate::caches::Cluster;
 use crate::clock::Now;
-use crate::conditions::{Verdict, conditions};
-use crate::tunnel_controller::build::config_map::expected_hash;
+use crate::conditions::{Verdict, conditions, find, is_true};
 use crate::tunnel_controller::end::End;
-use crate::tunnel_controller::hindrance::Hindrance;
-use crate::tunnel_controller::publish::Outcome;
+use crate::tunnel_controller::problem::Problem;
+use crate::tunnel_controller::publish::{Observation, Outcome};
 use crate::tunnel_controller::validate::{JudgedPeer, ValidatedSecurity, ValidatedState};
 
 /// Maximum number of concurrent writes for one exit.
@@ -39,15 +37,16 @@ pub async fn update_peers(
     debounce: &StatusDebounce,
     now: Now,
 ) {
+    let still = |status: &MuxPeerStatus| MuxPeerStatus {
+        carriers: status.carriers.map(|_| 0),
+        ..status.clone()
+    };
     let changed = state.peers.iter().filter_map(|peer| {
-        let mut new = status(peer, outcome, &now.whole_second())?;
-        let old = peer.object.status.as_ref();
-        let (old, seen) = (old.and_then(|old| old.carriers), new.carriers);
-        let (old, seen) = (Vec::from_iter(old), Vec::from_iter(seen));
+        let new = status(peer, outcome, &now.whole_second())?;
         let uid = peer.object.uid().unwrap_or_default();
-        let settled = debounce.counts.settle(&uid, old, seen, now.instant);
-        new.carriers = settled.first().copied();
-        (peer.object.status.as_ref() != Some(&new)).then_some((&peer.object, new))
+        let change = (peer.object.status.as_ref(), &new);
+        let counts = &debounce.counts;
+        (counts.writes(&uid, change, still, now.instant)).then_some((&peer.object, new))
     });
     let writes =
         stream::iter(changed).for_each_concurrent(CONCURRENCY, |(object, new)| async move {
@@ -74,67 +73,48 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
             ..old.clone()
         }
     };
-    let accepted = match &peer.verdict {
-        Ok(_) => Verdict::yes(ACCEPTED, Code::Accepted),
-        Err(problem) => Verdict::no(ACCEPTED, problem.code, problem.detail.clone()),
+    let (accepted, fault) = match &peer.verdict {
+        Ok(_) => (Verdict::yes(ACCEPTED, Code::Accepted), None),
+        Err(problem) => (problem.clone().no(ACCEPTED), Some(problem)),
     };
-    let refused = |code, detail: &str| {
-        let ready = Verdict::no(READY, code, detail);
-        MuxPeerStatus {
-            carriers: None,
-            ..with(&[accepted.clone(), ready])
-        }
-    };
-    let fault = peer.verdict.as_ref().err();
     if let Some(problem) = fault.filter(|_| peer.served().is_none()) {
-        return Some(refused(problem.code, &problem.detail));
+        return Some(MuxPeerStatus {
+            carriers: None,
+            ..with(&[accepted, problem.clone().no(READY)])
+        });
     }
-    let (exit, applied, seen, certified) = match outcome {
+    let facts = match outcome {
         Outcome::Awaited => return None,
-        Outcome::Observed(exit, applied, seen, certified) => (exit, applied, seen, certified),
-        Outcome::Hindered(hindrance) => return Some(hindered(hindrance, &accepted, &with, &old)),
+        Outcome::Observed(facts) => facts,
+        Outcome::Hindered(hindrance) => {
+            let Problem { code, detail } = hindrance.problem();
+            let problem = Problem::new(code, format!("the exit: {detail}"));
+            let mut new = with(&[accepted, problem.clone().no(PROGRAMMED), problem.no(READY)]);
+            // The exit's spec is not applied, so what the gateways do is not known.
+            new.conditions
+                .extend(find(&old.conditions, CONNECTED).cloned());
+            return Some(new);
+        }
     };
-    let security = exit.gateway(End::Exit).map(|gateway| &gateway.security);
+    let security = facts
+        .object
+        .gateway(End::Exit)
+        .map(|gateway| &gateway.security);
     if matches!(security, Some(ValidatedSecurity::None)) {
-        let detail = "the exit has security mode None";
-        let refusal = Verdict::no(ACCEPTED, Code::ExitHasNoKeys, detail);
-        let ready = Verdict::no(READY, Code::ExitHasNoKeys, detail);
-        return Some(with(&[refusal, ready]));
+        let problem = Problem::new(Code::ExitHasNoKeys, "the exit has security mode None");
+        return Some(with(&[problem.clone().no(ACCEPTED), problem.no(READY)]));
     }
+    let programmed = programmed(facts);
     let name = peer.object.name_any();
-    let gateways: Vec<_> = answers(seen, End::Exit).collect();
-    let config_map = named(&applied.config_maps, &exit.child(End::Exit));
-    let behind = gateways.iter().find(|(pod, status)| {
-        let key = pod.config.as_deref();
-        let expected = config_map.and_then(|config_map| expected_hash(config_map, key?));
-        expected.as_ref() != Some(&status.config_hash)
-    });
-    let mut silent = seen.pods.iter().filter(|pod| pod.end == End::Exit);
-    let silent = silent.find(|pod| matches!(pod.answer, Some(Err(_))));
-    let programmed = match (gateways.is_empty(), behind) {
-        _ if let Some(refusal) = &applied.refusal => {
-            Verdict::no(PROGRAMMED, refusal.code, refusal.detail.clone())
-        }
-        (false, None) if let Some(pod) = silent => {
-            let detail = format!("pod {} does not answer", pod.name);
-            Verdict::unknown(PROGRAMMED, Code::GatewaysNotReady, detail)
-        }
-        (true, _) => {
-            let detail = "no exit gateway answers yet";
-            Verdict::unknown(PROGRAMMED, Code::GatewaysNotReady, detail)
-        }
-        (false, Some((pod, _))) => {
-            let detail = format!("pod {} does not have the newest peers yet", pod.name);
-            Verdict::no(PROGRAMMED, Code::ConfigPending, detail)
-        }
-        (false, None) => Verdict::yes(PROGRAMMED, Code::Programmed),
-    };
-    let reported = gateways.iter().flat_map(|(_, status)| &status.peers);
+    let reported = facts
+        .seen
+        .answers(End::Exit)
+        .flat_map(|(_, status)| &status.peers);
     let own = reported.filter(|reported| reported.name.as_ref() == Some(&name));
     let own: Vec<_> = own.collect();
     let carriers = own.iter().map(|reported| reported.carriers);
     let carriers = carriers.fold(0, u32::saturating_add);
-    let keys = credentials::keys(exit, applied, &certified.keys, seen);
+    let keys = credentials::keys(facts);
     let presented = own.iter().filter_map(|own| own.presented_key.as_deref());
     let generation = generation_in_use(&keys, presented);
     let connected = match carriers {
@@ -148,7 +128,7 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
         }
         None => ready(peer, &programmed, &connected, now),
     };
-    let was_connected = holds(&old.conditions, CONNECTED);
+    let was_connected = is_true(&old.conditions, CONNECTED);
     let last = old.last_seen_time.as_ref();
     let is_old = last.is_none_or(|last| now.0.as_second() - last.0.as_second() >= SEEN_SECONDS);
     let sees = carriers > 0 && (!was_connected || is_old) || carriers == 0 && was_connected;
@@ -165,6 +145,27 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
         },
         ..with(&[accepted, programmed, connected, ready])
     })
+}
+
+/// Whether all gateways of the exit have the newest peers.
+fn programmed(facts: &Observation) -> Verdict {
+    if let Some(refusal) = &facts.applied.refusal {
+        return refusal.clone().no(PROGRAMMED);
+    }
+    let unknown = |detail| Verdict::unknown(PROGRAMMED, Code::GatewaysNotReady, detail);
+    if facts.seen.answers(End::Exit).next().is_none() {
+        return unknown("no exit gateway answers yet".to_owned());
+    }
+    let mut answers = facts.seen.answers(End::Exit);
+    if let Some((pod, _)) = answers.find(|(pod, status)| !is_newest(facts, pod, status)) {
+        let detail = format!("pod {} does not have the newest peers yet", pod.name);
+        return Verdict::no(PROGRAMMED, Code::ConfigPending, detail);
+    }
+    let mut pods = facts.seen.of(End::Exit);
+    match pods.find(|pod| matches!(pod.answer, Some(Err(_)))) {
+        Some(pod) => unknown(format!("pod {} does not answer", pod.name)),
+        None => Verdict::yes(PROGRAMMED, Code::Programmed),
+    }
 }
 
 /// The lowest generation of the exit's `keys` that gateways have `presented` to the peer: the oldest key
@@ -199,29 +200,6 @@ fn ready(peer: &JudgedPeer, programmed: &Verdict, connected: &Verdict, now: &Tim
             ..programmed.clone()
         },
     }
-}
-
-/// The status while the exit's spec is not applied. What the gateways do is not known, so the other
-/// conditions stay.
-fn hindered(
-    hindrance: &Hindrance,
-    accepted: &Verdict,
-    with: &impl Fn(&[Verdict]) -> MuxPeerStatus,
-    old: &MuxPeerStatus,
-) -> MuxPeerStatus {
-    let problem = hindrance.problem();
-    let detail = format!("the exit: {}", problem.detail);
-    let not_programmed = Verdict::no(PROGRAMMED, problem.code, detail.clone());
-    let ready = Verdict::no(READY, problem.code, detail);
-    let mut new = with(&[accepted.clone(), not_programmed, ready]);
-    let connected = old.conditions.iter().find(|one| one.type_ == CONNECTED);
-    new.conditions.extend(connected.cloned());
-    new
-}
-
-fn holds(conditions: &[Condition], type_: &str) -> bool {
-    let mut found = conditions.iter().filter(|one| one.type_ == type_);
-    found.any(|one| one.status == "True")
 }
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
 //! The status of an object of any kind. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use muxtunnel_crds::{
-    Bottleneck, CarrierStatus, MuxExitStatus, MuxRendezvousStatus, MuxTunnelStatus, NetworkStatus,
-    PeerCounts,
-};
+use muxtunnel_crds::{Bottleneck, MuxExitStatus, MuxRendezvousStatus, MuxTunnelStatus, PeerCounts};
 use serde::Serialize;
 
 use crate::tunnel_controller::object::Object;
@@ -34,7 +31,6 @@ macro_rules! of_each {
 
 impl Status {
     /// The stored status of `object`.
-    #[must_use]
     pub fn of(object: &Object) -> Self {
         match object {
             Object::Tunnel(one) => Self::Tunnel(one.status.clone().unwrap_or_default()),
@@ -44,7 +40,6 @@ impl Status {
     }
 
     /// The conditions.
-    #[must_use]
     pub fn conditions(&self) -> &[Condition] {
         of_each!(self, status => &status.conditions)
     }
@@ -66,24 +61,23 @@ impl Status {
         }
     }
 
-    /// The counts that may change at any time.
-    pub(super) fn counts(&mut self) -> Vec<&mut i32> {
-        let (carriers, network, peers) = match self {
-            Self::Tunnel(status) => (&mut status.carriers, Some(&mut status.network), None),
-            Self::Exit(status) => (
-                &mut status.carriers,
-                Some(&mut status.network),
-                Some(&mut status.peers),
-            ),
-            Self::Rendezvous(status) => (&mut status.carriers, None, None),
+    /// The status with 0 for each count that may change at any time.
+    pub(super) fn still(&self) -> Self {
+        let mut still = self.clone();
+        if let Some(carriers) = of_each!(&mut still, status => &mut status.carriers) {
+            carriers.connected = 0;
+        }
+        let network = match &mut still {
+            Self::Tunnel(status) => status.network.as_mut(),
+            Self::Exit(status) => {
+                status.peers = status.peers.map(|_| PeerCounts::default());
+                status.network.as_mut()
+            }
+            Self::Rendezvous(_) => None,
         };
-        let carriers = carriers
-            .iter_mut()
-            .map(|CarrierStatus { connected, .. }| connected);
-        let network = network.into_iter().flatten();
-        let network = network.map(|NetworkStatus { sessions, .. }| sessions);
-        let peers = peers.into_iter().flatten();
-        let peers = peers.flat_map(|PeerCounts { total, connected }| [total, connected]);
-        carriers.chain(network).chain(peers).collect()
+        if let Some(network) = network {
+            network.sessions = 0;
+        }
+        still
     }
 }

@@ -10,7 +10,6 @@ use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{GatewayKey, Role};
 use parking_lot::Mutex;
 
-use super::verdicts::answers;
 use crate::events::Happened;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::object::Kind;
@@ -57,9 +56,8 @@ impl UnknownKeys {
                 "If the gateway may connect, add this key to spec.members",
             ),
         };
-        let reports = answers(seen, end).filter_map(|(pod, status)| {
-            let unknown = status.unknown_keys.as_ref();
-            let Some(unknown) = unknown else {
+        let reports = seen.answers(end).filter_map(|(pod, status)| {
+            let Some(unknown) = &status.unknown_keys else {
                 return Some((pod.name.as_str(), 0, None));
             };
             // A text that is no key of such a gateway is no report.
@@ -86,19 +84,14 @@ impl UnknownKeys {
         reports: &[(&str, u64, Option<GatewayKey>)],
         now: i64,
     ) -> Option<(u64, GatewayKey)> {
-        let counts = || {
-            let counts = reports.iter();
-            counts.map(|(pod, count, _)| ((*pod).to_owned(), *count))
-        };
+        let counts = reports.iter();
+        let counts = counts.map(|(pod, count, _)| ((*pod).to_owned(), *count));
         let mut all = self.0.lock();
         all.retain(|_, one| now - one.seen <= 2 * PAUSE_SECONDS);
         let Some(known) = all.get_mut(uid) else {
-            let first = Reported {
-                at: now - PAUSE_SECONDS,
-                seen: now,
-                counts: counts().collect(),
-            };
-            all.insert(uid.to_owned(), first);
+            let (at, counts) = (now - PAUSE_SECONDS, counts.collect());
+            let seen = now;
+            all.insert(uid.to_owned(), Reported { at, seen, counts });
             return None;
         };
         known.seen = now;
@@ -117,8 +110,7 @@ impl UnknownKeys {
             .fold(0_u64, |sum, (new, _)| sum.saturating_add(*new));
         let (_, last) = new.into_iter().max_by_key(|(new, _)| *new)?;
         // A pod that does not answer now keeps its count.
-        let pods: Vec<_> = counts().collect();
-        known.counts.extend(pods);
+        known.counts.extend(counts);
         while known.counts.len() > 2 * PODS_MAX {
             known.counts.pop_first();
         }

@@ -11,50 +11,35 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::condition;
 use muxtunnel_gateway_config::status::Status;
 
-use super::foremost::{Facts, foremost, lacking, no_carrier, unprogrammed};
+use super::foremost::{foremost, lacking, no_carrier, unprogrammed};
 use super::progress::progress;
 use super::{credentials, dials};
 use crate::conditions::Verdict;
-use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::observe::{Seen, SeenPod};
+use crate::tunnel_controller::publish::Observation;
 use crate::tunnel_controller::validate::{Replicas, ValidatedObject};
-use network::network_ready;
-use tuning::tuning_applied;
-use wan::wan_emulated;
 
 /// What `Ready` and `Available` do not promise.
 const FIRST_CONNECTION: &str = "Nodes may need a second until connections reach a new Service \
                                 (kube-proxy).";
 
-/// The verdicts for the conditions that apply to `object`. `stale`: the paths of the stale watches.
-#[must_use]
-pub fn verdicts(
-    object: &ValidatedObject,
-    applied: &Applied,
-    seen: &Seen,
-    (certified, stale): (&Certified, &[String]),
-) -> Vec<Verdict> {
-    let facts = Facts {
-        object,
-        applied,
-        seen,
-        certified,
-    };
-    let tuning = tuning_applied(object, seen);
-    let programmed = programmed(facts, tuning.as_ref(), stale);
+/// The verdicts for the conditions that apply to the object.
+pub fn verdicts(facts: &Observation) -> Vec<Verdict> {
+    let (object, seen) = (&*facts.object, &facts.seen);
+    let tuning = tuning::tuning_applied(object, seen);
+    let programmed = programmed(facts, tuning.as_ref());
     let is_programmed = programmed.holds == Some(true);
     let parts = [
         Some(accepted(object)),
         Some(programmed),
         connected(object, seen),
         Some(available(object, seen)),
-        credentials::valid(object, applied, seen, certified),
+        credentials::valid(facts),
         tuning,
-        wan_emulated(object, seen),
-        network_ready(object, seen),
+        wan::wan_emulated(object, seen),
+        network::network_ready(object, seen),
     ];
     let mut verdicts: Vec<_> = parts.into_iter().flatten().collect();
     let ready = ready(facts, &verdicts);
@@ -64,7 +49,7 @@ pub fn verdicts(
 }
 
 /// Whether all objects and gateways match the spec, or the foremost cause why not.
-fn ready(facts: Facts<'_>, parts: &[Verdict]) -> Verdict {
+fn ready(facts: &Observation, parts: &[Verdict]) -> Verdict {
     let Some(problem) = foremost(facts, parts) else {
         return Verdict::yes(condition::READY, Code::Reconciled)
             .with(format!("{} {FIRST_CONNECTION}", Code::Reconciled.cause()));
@@ -72,40 +57,36 @@ fn ready(facts: Facts<'_>, parts: &[Verdict]) -> Verdict {
     let is_false = parts.iter().any(|part| part.holds == Some(false));
     Verdict {
         holds: is_false.then_some(false),
-        ..Verdict::no(condition::READY, problem.code, problem.detail)
+        ..problem.no(condition::READY)
     }
 }
 
 /// Whether other namespaces permit all targets of the spec, which is valid.
 fn accepted(object: &ValidatedObject) -> Verdict {
-    match lacking(object, Code::TargetNotPermitted) {
-        Some(problem) => Verdict::no(condition::ACCEPTED, problem.code, problem.detail),
-        None => Verdict::yes(condition::ACCEPTED, Code::Accepted),
-    }
+    let fault = lacking(object, Code::TargetNotPermitted);
+    let yes = || Verdict::yes(condition::ACCEPTED, Code::Accepted);
+    fault.map_or_else(yes, |problem| problem.no(condition::ACCEPTED))
 }
 
 /// Whether the children are written, all gateways run the current configuration, and the Services
 /// have addresses.
-fn programmed(facts: Facts<'_>, tuning: Option<&Verdict>, stale: &[String]) -> Verdict {
+fn programmed(facts: &Observation, tuning: Option<&Verdict>) -> Verdict {
     if let Some(problem) = unprogrammed(facts, tuning) {
-        return Verdict::no(condition::PROGRAMMED, problem.code, problem.detail);
+        return problem.no(condition::PROGRAMMED);
     }
-    if stale.is_empty() {
+    if facts.stale.is_empty() {
         return Verdict::yes(condition::PROGRAMMED, Code::Programmed);
     }
     let detail = format!(
         "the API server has not answered these watches for three minutes: {}",
-        stale.join(", ")
+        facts.stale.join(", ")
     );
     Verdict::unknown(condition::PROGRAMMED, Code::WatchUnanswered, detail)
 }
 
 pub(super) fn ready_replicas(deployment: &Deployment) -> i32 {
-    deployment
-        .status
-        .as_ref()
-        .and_then(|status| status.ready_replicas)
-        .unwrap_or(0)
+    let status = deployment.status.as_ref();
+    status.and_then(|status| status.ready_replicas).unwrap_or(0)
 }
 
 /// The requested number of pods, from the spec or from the client that scales the Deployment.
@@ -113,13 +94,6 @@ pub(super) fn wanted(replicas: Replicas, deployment: Option<&Deployment>) -> i32
     let scaled = || deployment?.spec.as_ref()?.replicas;
     let number = replicas.fixed().or_else(scaled);
     number.unwrap_or_else(|| replicas.least())
-}
-
-pub(super) fn answers(seen: &Seen, end: End) -> impl Iterator<Item = (&SeenPod, &Status)> {
-    seen.pods
-        .iter()
-        .filter(move |pod| pod.end == end)
-        .filter_map(|pod| Some((pod, pod.answer.as_ref()?.as_ref().ok()?)))
 }
 
 /// The end whose carriers determine the conditions.
@@ -135,12 +109,12 @@ pub(super) const fn viewpoint(object: &ValidatedObject) -> End {
 fn available(object: &ValidatedObject, seen: &Seen) -> Verdict {
     let end = viewpoint(object);
     let no = |code, detail| Verdict::no(condition::AVAILABLE, code, detail);
-    if !seen.pods.iter().any(|pod| pod.end == end && pod.ready) {
+    if !seen.of(end).any(|pod| pod.ready) {
         let detail = format!("no {} gateway is ready", end.component());
         return no(Code::GatewaysNotReady, detail);
     }
     let has_carrier = |(pod, status): (&SeenPod, &Status)| pod.ready && !status.carriers.is_empty();
-    if end == End::Entry && !answers(seen, end).any(has_carrier) {
+    if end == End::Entry && !seen.answers(end).any(has_carrier) {
         let detail = "no ready gateway has a carrier".to_owned();
         return no(Code::CarrierConnecting, detail);
     }
@@ -148,8 +122,8 @@ fn available(object: &ValidatedObject, seen: &Seen) -> Verdict {
         return no(Code::OpenFilesExhausted, detail);
     }
     if end != End::Entry {
-        let detail = "a ready gateway accepts carriers".to_owned();
-        return Verdict::yes(condition::AVAILABLE, Code::Reconciled).with(detail);
+        return Verdict::yes(condition::AVAILABLE, Code::Reconciled)
+            .with("a ready gateway accepts carriers");
     }
     let findings = &object.findings.all;
     let lost = findings.iter().filter(|finding| finding.is_lost);
@@ -191,7 +165,9 @@ fn items(object: &ValidatedObject) -> impl Iterator<Item = String> {
 
 /// A sentence if no gateway of `end` has open files left for streams.
 fn out_of_files(seen: &Seen, end: End) -> Option<String> {
-    let mut files = answers(seen, end).map(|(pod, status)| (pod, status.process.open_files));
+    let mut files = seen
+        .answers(end)
+        .map(|(pod, status)| (pod, status.process.open_files));
     let (pod, first) = files.next().filter(|(_, files)| files.are_exhausted())?;
     files.all(|(_, files)| files.are_exhausted()).then(|| {
         let (name, streams, limit) = (&pod.name, first.for_streams, first.limit);
@@ -204,16 +180,23 @@ fn connected(object: &ValidatedObject, seen: &Seen) -> Option<Verdict> {
     if !object.has(End::Entry) {
         return None;
     }
-    let no = |detail| Verdict::no(condition::CONNECTED, Code::CarrierConnecting, detail);
-    let all: Vec<_> = answers(seen, End::Entry).collect();
-    let without = all.iter().find(|(_, status)| status.carriers.is_empty());
-    Some(match without {
-        Some((pod, status)) => no(no_carrier(pod, status)),
-        None if all.is_empty() => no("no entry gateway answers yet".to_owned()),
-        None => match failed_over(object, seen) {
-            Some(detail) => Verdict::yes(condition::CONNECTED, Code::FailedOver).with(detail),
-            None => Verdict::yes(condition::CONNECTED, Code::CarrierUp),
-        },
+    let no = |detail| {
+        Some(Verdict::no(
+            condition::CONNECTED,
+            Code::CarrierConnecting,
+            detail,
+        ))
+    };
+    if seen.answers(End::Entry).next().is_none() {
+        return no("no entry gateway answers yet".to_owned());
+    }
+    let mut answers = seen.answers(End::Entry);
+    if let Some((pod, status)) = answers.find(|(_, status)| status.carriers.is_empty()) {
+        return no(no_carrier(pod, status));
+    }
+    Some(match failed_over(object, seen) {
+        Some(detail) => Verdict::yes(condition::CONNECTED, Code::FailedOver).with(detail),
+        None => Verdict::yes(condition::CONNECTED, Code::CarrierUp),
     })
 }
 
@@ -234,7 +217,9 @@ fn failed_over(object: &ValidatedObject, seen: &Seen) -> Option<String> {
 /// The names in `connect` of the exits that entries use, in the order of the spec. Empty if the exit
 /// belongs to the object.
 pub(super) fn active(object: &ValidatedObject, seen: &Seen) -> Vec<String> {
-    let connects = answers(seen, End::Entry).filter_map(|(_, status)| status.connect.as_ref());
+    let connects = seen
+        .answers(End::Entry)
+        .filter_map(|(_, status)| status.connect.as_ref());
     let active: BTreeSet<_> = connects.flat_map(|connect| &connect.active).collect();
     let exits = object.connect.iter().filter(|_| !object.has(End::Exit));
     let names = exits.map(|connect| &connect.name);

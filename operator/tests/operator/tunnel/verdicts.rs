@@ -9,6 +9,7 @@ mod files;
 mod targets;
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use kube::ResourceExt;
@@ -25,6 +26,7 @@ use muxtunnel_operator::tunnel_controller::end::End;
 use muxtunnel_operator::tunnel_controller::keyring::OwnKey;
 use muxtunnel_operator::tunnel_controller::observe::{Seen, SeenPod, Wan};
 use muxtunnel_operator::tunnel_controller::problem::Problem;
+use muxtunnel_operator::tunnel_controller::publish::Observation;
 use muxtunnel_operator::tunnel_controller::update_status::facts::facts;
 use muxtunnel_operator::tunnel_controller::update_status::verdicts::verdicts;
 
@@ -32,11 +34,20 @@ use super::*;
 
 /// A tunnel and all observations of this tunnel in a healthy state. Each test changes one
 /// observation.
-struct Case {
-    tunnel: ValidatedObject,
-    applied: Applied,
-    seen: Seen,
-    certified: Certified,
+struct Case(Observation);
+
+impl Deref for Case {
+    type Target = Observation;
+
+    fn deref(&self) -> &Observation {
+        &self.0
+    }
+}
+
+impl DerefMut for Case {
+    fn deref_mut(&mut self) -> &mut Observation {
+        &mut self.0
+    }
 }
 
 fn case(spec: &str) -> Case {
@@ -69,20 +80,21 @@ fn case(spec: &str) -> Case {
         .into_iter()
         .filter_map(|end| Some(pod(end, config(end)?, &tunnel)))
         .collect();
-    Case {
+    Case(Observation {
         applied: Applied {
             config_maps: built.config_maps.clone(),
             services: built.services,
             deployments,
             refusal: None,
         },
-        tunnel,
+        object: Box::new(tunnel),
         seen: Seen { pods },
         certified: Certified {
             now: NOW,
             ..Certified::default()
         },
-    }
+        stale: Vec::new(),
+    })
 }
 
 /// The time of all observations, in seconds since 1970.
@@ -173,7 +185,7 @@ impl Case {
     fn another(&mut self, end: End) -> SeenPod {
         let hash = self.status(end).config_hash.clone();
         let key = self.pod(end).config.clone().unwrap();
-        pod(end, (key, hash), &self.tunnel)
+        pod(end, (key, hash), &self.object)
     }
 
     fn pod(&mut self, end: End) -> &mut SeenPod {
@@ -189,20 +201,13 @@ impl Case {
     }
 
     fn find(&self, type_: &str) -> Option<Verdict> {
-        verdicts(
-            &self.tunnel,
-            &self.applied,
-            &self.seen,
-            (&self.certified, &[]),
-        )
-        .into_iter()
-        .find(|verdict| verdict.type_ == type_)
+        let mut verdicts = verdicts(self).into_iter();
+        verdicts.find(|verdict| verdict.type_ == type_)
     }
 
     /// The fields of the status.
     fn facts(&self) -> Value {
-        let facts = facts(&self.tunnel, &self.applied, &self.seen, &self.certified);
-        serde_json::to_value(facts).unwrap()
+        serde_json::to_value(facts(self)).unwrap()
     }
 
     /// The ready and the wanted gateways of an end.

@@ -3,7 +3,6 @@
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition;
 
-use super::answers;
 use crate::conditions::Verdict;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
@@ -19,15 +18,15 @@ pub(super) fn network_ready(object: &ValidatedObject, seen: &Seen) -> Option<Ver
     }
     let mut sessions = 0;
     for end in object.gateways.keys().copied() {
-        let carried = answers(seen, end).filter_map(|(_, status)| status.packets.as_ref());
-        let carried: Vec<_> = carried.collect();
-        let name = end.component();
-        if carried.is_empty() {
+        let carried = seen
+            .answers(end)
+            .filter_map(|(_, status)| status.packets.as_ref());
+        let carried = carried.map(|packets| packets.sessions);
+        let Some(number) = carried.reduce(u32::saturating_add) else {
+            let name = end.component();
             let detail = format!("no {name} gateway with an interface has reported its status yet");
             return no(Code::GatewaysNotReady, detail);
-        }
-        let sessions_of_each = carried.iter().map(|packets| packets.sessions);
-        let number = sessions_of_each.fold(0, u32::saturating_add);
+        };
         if number == 0 && end == End::Entry {
             let detail = "no session of the entry carries IP packets: read the log of its gateway";
             return no(Code::NoPackets, detail.to_owned());

@@ -3,12 +3,10 @@
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition;
 
-use super::answers;
 use crate::conditions::Verdict;
 use crate::tunnel_controller::build::probe;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
-use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::publish::refused_pods;
 use crate::tunnel_controller::rollouts::{Fallback, Held, Rollout};
 use crate::tunnel_controller::update_status::facts::folded;
@@ -17,8 +15,8 @@ use crate::tunnel_controller::validate::ValidatedObject;
 /// `None`: the spec requests no sysctls.
 pub(super) fn tuning_applied(object: &ValidatedObject, seen: &Seen) -> Option<Verdict> {
     let no = |code, detail| Some(Verdict::no(condition::TUNING_APPLIED, code, detail));
-    if let Some(Problem { code, detail }) = probe::problem(object) {
-        return no(code, detail);
+    if let Some(problem) = probe::problem(object) {
+        return Some(problem.no(condition::TUNING_APPLIED));
     }
     let as_built = Rollout::default();
     for end in End::ALL {
@@ -27,16 +25,14 @@ pub(super) fn tuning_applied(object: &ValidatedObject, seen: &Seen) -> Option<Ve
             return no(held.problem.code, held_sentence(end, held));
         }
         let refused = refused_pods(seen, end, rollout).find_map(|pod| pod.problem.clone());
-        if let Some(Problem { code, detail }) = refused {
-            return no(code, detail);
+        if let Some(problem) = refused {
+            return Some(problem.no(condition::TUNING_APPLIED));
         }
     }
     if object.pods.tuning.is_empty() {
         return None;
     }
-    let mut asked_any = false;
-    for (pod, status) in End::ALL.into_iter().flat_map(|end| answers(seen, end)) {
-        asked_any = true;
+    for (pod, status) in seen.all_answers() {
         for (name, wanted) in &object.pods.tuning {
             // A gateway reports only some sysctls. The kubelet guarantees the values of the others:
             // the pod would not run without them.
@@ -49,7 +45,7 @@ pub(super) fn tuning_applied(object: &ValidatedObject, seen: &Seen) -> Option<Ve
             }
         }
     }
-    Some(if asked_any {
+    Some(if seen.all_answers().next().is_some() {
         Verdict::yes(condition::TUNING_APPLIED, Code::SysctlsApplied).with(avoided_sentence(object))
     } else {
         let detail = "no gateway answers yet";

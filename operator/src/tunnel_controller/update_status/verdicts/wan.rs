@@ -3,7 +3,6 @@
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition;
 
-use super::answers;
 use crate::conditions::Verdict;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, Wan};
@@ -16,28 +15,26 @@ const RTT_PART_MIN: f64 = 0.97;
 /// `None`: the spec requests no emulation.
 pub(super) fn wan_emulated(object: &ValidatedObject, seen: &Seen) -> Option<Verdict> {
     let no = |code, detail| Some(Verdict::no(condition::WAN_EMULATED, code, detail));
+    let pending = |detail: &str| no(Code::WanPending, detail.to_owned());
     let wan = object.pods.wan.as_ref()?;
     let refused = seen.pods.iter().find_map(|pod| match &pod.wan {
-        Wan::Refused(problem) => Some(problem),
+        Wan::Refused(problem) => Some(problem.clone()),
         _ => None,
     });
     if let Some(problem) = refused {
-        return no(problem.code, problem.detail.clone());
+        return Some(problem.no(condition::WAN_EMULATED));
     }
     if let Some(pod) = seen.pods.iter().find(|pod| pod.wan != Wan::Proven) {
-        return no(
-            Code::WanPending,
-            format!("pod {} is starting the emulation", pod.name),
-        );
+        return pending(&format!("pod {} is starting the emulation", pod.name));
     }
     if seen.pods.is_empty() {
-        return no(Code::WanPending, "no gateway runs yet".to_owned());
+        return pending("no gateway runs yet");
     }
     let delay = wan.delay_milliseconds;
     let least = delay.saturating_sub(wan.jitter_milliseconds.unwrap_or_default());
     if object.has_both_ends() {
         let Some(rtt) = least_rtt(seen) else {
-            return no(Code::WanPending, "no carrier to measure yet".to_owned());
+            return pending("no carrier to measure yet");
         };
         let asked = 2 * delay;
         // The path itself can only make the round trip longer. Only jitter can make it shorter than
@@ -56,9 +53,9 @@ pub(super) fn wan_emulated(object: &ValidatedObject, seen: &Seen) -> Option<Verd
 
 /// The lowest round-trip time of all carriers of the entries, in milliseconds.
 fn least_rtt(seen: &Seen) -> Option<f64> {
-    answers(seen, End::Entry)
-        .flat_map(|(_, status)| &status.carriers)
-        .map(|carrier| carrier.rtt_min_milliseconds)
-        .filter(|rtt| *rtt > 0.0)
-        .min_by(f64::total_cmp)
+    let carriers = seen
+        .answers(End::Entry)
+        .flat_map(|(_, status)| &status.carriers);
+    let measured = carriers.map(|carrier| carrier.rtt_min_milliseconds);
+    measured.filter(|rtt| *rtt > 0.0).min_by(f64::total_cmp)
 }

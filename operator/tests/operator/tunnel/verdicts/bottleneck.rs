@@ -143,12 +143,7 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
     api.put("muxtunnels/office", object_json(SMALLEST));
     let mut case = case(SMALLEST);
     case.status(End::Entry).carriers = vec![judged(Limit::SendBuffer, 1 << 20, 0)];
-    let outcome = Outcome::Observed(
-        Box::new(case.tunnel),
-        case.applied,
-        case.seen,
-        Box::new(case.certified),
-    );
+    let outcome = Outcome::Observed(Box::new(case.0));
     let cluster = Cluster {
         client: api.client(),
         caches: Feeds::default().caches(),
@@ -160,7 +155,7 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
         let instant = begin.instant + Duration::from_secs(second);
         let now = Now { instant, ..begin };
         let tunnel = try_decoded(api.get("muxtunnels/office").unwrap()).unwrap();
-        let status = update_status(&cluster, &tunnel, (&outcome, &[]), &debounce, now)
+        let status = update_status(&cluster, &tunnel, &outcome, &debounce, now)
             .await
             .unwrap();
         let Status::Tunnel(status) = status else {

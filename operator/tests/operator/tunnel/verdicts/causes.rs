@@ -29,7 +29,7 @@ services: [{name: office-entry, type: LoadBalancer}]
 ";
 
 pub(super) fn deployment(case: &mut Case, end: End) -> &mut Deployment {
-    let name = case.tunnel.child(end);
+    let name = case.object.child(end);
     let own = |deployment: &&mut Deployment| deployment.name_any() == name;
     case.applied.deployments.iter_mut().find(own).unwrap()
 }

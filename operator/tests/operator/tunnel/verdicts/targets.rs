@@ -91,7 +91,7 @@ forwards:
 ",
     );
     let sentence = "forward web: no pod behind Service web is ready";
-    case.tunnel.findings.all = vec![Finding {
+    case.object.findings.all = vec![Finding {
         code: Code::TargetNotReady,
         place: "forward web".to_owned(),
         detail: "no pod behind Service web is ready".to_owned(),
