@@ -106,7 +106,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         EXIT,
         "- {cidr: 10.0.0.0/8}",
         "- {cidr: 10.0.0.0/99}",
-        "9:3: allow[1]: the prefix length is too large",
+        "9:10: allow[1].cidr: \"10.0.0.0/99\" is not a network, such as 10.96.0.0/16, 192.0.2.7 or 2001:db8::/32: the prefix length is too large",
     ),
     (
         EXIT,
