@@ -44,7 +44,6 @@ use crate::{BenchmarkContainerName, Gateway, Profile, SecurityMode, Template, pa
 )]
 pub struct MuxBenchmarkSpec {
     /// The MuxClass of the benchmark and of its tunnels. Default: the class with `default`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub class_name: Option<String>,
     /// The tunnel that is measured.

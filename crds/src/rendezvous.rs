@@ -31,7 +31,6 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 pub struct MuxRendezvousSpec {
     /// The MuxClass of the object. A change rolls the gateways. Default: the class with `default`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub class_name: Option<String>,
     /// Whether the operator writes only the status of this object, and leaves its gateway unchanged.

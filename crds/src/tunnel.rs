@@ -16,6 +16,7 @@ use crate::{
 /// A tunnel between entry gateways, to which clients connect, and exit gateways, which dial the
 /// targets. Without `connect`, the exit gateways belong to this object. With `connect`, they belong
 /// to MuxExits elsewhere. The streams of all clients share a few carrier connections.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
@@ -79,7 +80,6 @@ use crate::{
 )]
 pub struct MuxTunnelSpec {
     /// The MuxClass of the object. A change rolls the gateways. Default: the class with `default`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub class_name: Option<String>,
     /// Whether the operator writes only the status of this object, and leaves its gateways unchanged.
@@ -88,7 +88,6 @@ pub struct MuxTunnelSpec {
     pub paused: bool,
     /// The MuxExits elsewhere to which the entry gateways connect. Default: the object has its own exit
     /// gateways.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub connect: Vec<Connect>,
     /// Settings of the entry gateways, which dial carriers.
@@ -102,24 +101,20 @@ pub struct MuxTunnelSpec {
     /// permits loopback, and a rule with the name `kubernetes.default.svc` permits the address of the
     /// API server's Service. Not permitted with `connect`. A change reaches running gateways without
     /// a restart. Default: only the targets of forwards.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub allow: Vec<crate::Rule>,
     /// Denied targets. These rules override `allow`. Not permitted with `connect`. A change reaches
     /// running gateways without a restart. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub deny: Vec<crate::Rule>,
     /// IPv6 prefixes of 32, 40, 48, 56, 64 or 96 bits that the exit's network translates to IPv4
     /// (NAT64, RFC 6052). An IPv6 address with such a prefix needs the same rule as the IPv4
     /// address that it contains. The prefix 64:ff9b::/96 is built in. Not permitted with `connect`.
     /// Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), inner(regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
     pub nat64_prefixes: Vec<Cidr>,
     /// Ports at which entry gateways listen, and their targets, which exit gateways dial. A change
     /// reaches running gateways without a restart.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(
         validation = rules::ports_unique(),
@@ -130,7 +125,6 @@ pub struct MuxTunnelSpec {
     /// `carrier.protocol` Native, HTTP2 or QUIC. With `connect`, `name` is the name of a port in
     /// `reversePorts` of the MuxExit, and `serviceName`, `nodePort` and `from` are not permitted. A
     /// change reaches running gateways without a restart.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(
         validation = rules::ports_unique(),
@@ -139,7 +133,6 @@ pub struct MuxTunnelSpec {
     pub reverse_forwards: Vec<ReverseForward>,
     /// Ports at which entry gateways listen, and whose clients name the targets. A change reaches
     /// running gateways without a restart.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(
         validation = rules::ports_unique(),
@@ -148,7 +141,6 @@ pub struct MuxTunnelSpec {
     pub proxies: Vec<Proxy>,
     /// Settings of the Services to which `serviceName` refers. A Service without settings is a
     /// ClusterIP.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub services: Vec<Service>,
     /// Carries IP packets between the networks of both ends, in addition to streams. Default: no IP

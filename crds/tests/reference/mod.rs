@@ -198,10 +198,12 @@ fn type_of(schema: &Value) -> String {
                 .map_or_else(String::new, |pattern| {
                     format!(" `{}`", pattern.replace('|', "\\|"))
                 });
-            let format = if schema["format"] == "date-time" {
-                "time"
-            } else {
-                "string"
+            let format = match schema["format"].as_str() {
+                Some("date-time") => "time",
+                Some("cidr") => "network",
+                // The formats of both families.
+                None if schema["anyOf"].is_array() => "IP address",
+                _ => "string",
             };
             format!("{format} {}{pattern}", limits("minLength", "maxLength"))
                 .trim_end()

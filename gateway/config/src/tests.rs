@@ -760,7 +760,6 @@ fn a_rule_that_cannot_be_used_is_refused_by_its_path() {
             "host: 10.0.0.0/8",
             "host is a name: write a network in cidr",
         ),
-        ("cidr: web", "the address cannot be read"),
         ("host: 'a b'", "the host is not a DNS name"),
         ("host: a, port: 0", "a port must be from 1 to 65535"),
         (
@@ -781,6 +780,9 @@ fn a_rule_that_cannot_be_used_is_refused_by_its_path() {
         let expected = format!("allow[0]: {problem}");
         assert!(said(&error).starts_with(&expected), "{rule}: {error}");
     }
+    let error = Config::from_yaml(&with("cidr: web")).unwrap_err();
+    let expected = "allow[0].cidr: \"web\" is not a network";
+    assert!(said(&error).starts_with(expected), "{error}");
 }
 
 #[test]

@@ -100,13 +100,13 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "role: Entry",
         "role: Entrance",
-        "1:7: role: unknown variant `Entrance`, expected one of `Entry`, `Exit`, `Rendezvous`",
+        "1:7: role: unknown variant `Entrance`, expected one of `Rendezvous`, `Exit`, `Entry`",
     ),
     (
         EXIT,
         "- {cidr: 10.0.0.0/8}",
         "- {cidr: 10.0.0.0/99}",
-        "9:3: allow[1]: the prefix length is too large",
+        "9:10: allow[1].cidr: \"10.0.0.0/99\" is not a network, such as 10.96.0.0/16, 192.0.2.7 or 2001:db8::/32: the prefix length is too large",
     ),
     (
         EXIT,
