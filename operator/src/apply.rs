@@ -75,8 +75,8 @@ pub enum ApplyError {
     /// Objects with required names have another owner. One sentence for each object.
     #[error("{}", .0.join("; "))]
     OwnedByOther(Vec<String>),
-    /// The change concerns an immutable field, and the operator does not replace the object. The text
-    /// is the API server's message.
+    /// The change concerns an immutable field, and the operator does not replace the object. The
+    /// text is the API server's message.
     #[error(
         "{0} cannot be changed in place: delete {0} when an interruption is acceptable. The operator \
          then creates a new {kind}, which gets another address or port (refusal of the API server: \
@@ -203,12 +203,12 @@ impl<'a> Pass<'a> {
     /// Applies the children `built` of type `K`, which all have the owner as their controller.
     /// Returns the stored objects in the same order.
     ///
-    /// If a built Deployment has no `replicas`, the stored Deployment keeps its current number. Other
-    /// clients, such as an autoscaler, then own the field (see [`replicas`]).
+    /// If a built Deployment has no `replicas`, the stored Deployment keeps its current number.
+    /// Other clients, such as an autoscaler, then own the field (see [`replicas`]).
     ///
     /// # Errors
-    /// [`ApplyError`]. If a child cannot be applied, the children before it are already applied, and
-    /// no superfluous child is deleted.
+    /// [`ApplyError`]. If a child cannot be applied, the children before it are already applied,
+    /// and no superfluous child is deleted.
     pub async fn apply<K: Cached + Child>(
         &mut self,
         children: Children<'_>,
@@ -289,7 +289,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Finds out whether `child` has an obstacle. If it cannot be read, the first obstacle is known.
+    /// Finds out whether `child` has an obstacle. If it cannot be read, the first obstacle is
+    /// known.
     async fn look<K: Child>(&mut self, children: Children<'_>, child: &K) {
         let found = obstacle(self.cluster, children, child).await;
         self.obstacles.extend(found.ok().flatten());
@@ -390,8 +391,8 @@ async fn apply_one<K: Cached + Child>(
     Ok(written)
 }
 
-/// Creates `child`. If an object has its name, returns this object: a child that a request without an
-/// answer created, or a child that nobody owned.
+/// Creates `child`. If an object has its name, returns this object: a child that a request without
+/// an answer created, or a child that nobody owned.
 async fn create_one<K: Child>(
     cluster: &Cluster,
     children: Children<'_>,
@@ -404,13 +405,14 @@ async fn create_one<K: Child>(
         field_manager: Some(MANAGER.to_owned()),
         ..PostParams::default()
     };
-    match api.create(&params, child).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
+    let refusal = match api.create(&params, child).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => kube::Error::Api(status),
         created => return created.map_err(failed::<K>("create", &name)),
-    }
+    };
     // An earlier child that is being deleted may have gone meanwhile.
-    let found = get(&api, &name).await?;
-    let found = found.ok_or_else(|| ApplyError::Stale(Named::of::<K>(&name)))?;
+    let Some(found) = get(&api, &name).await? else {
+        return Err(failed::<K>("create", &name)(refusal));
+    };
     if is_owned(&found, children.owner) {
         return Ok(found);
     }

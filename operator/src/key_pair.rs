@@ -47,8 +47,8 @@ impl KeyPair {
         })
     }
 
-    /// The Secret with this key pair, for an end whose other end belongs to another object. Without an
-    /// owner, the identity survives a deletion of the object.
+    /// The Secret with this key pair, for an end whose other end belongs to another object. Without
+    /// an owner, the identity survives a deletion of the object.
     pub fn secret(&self, metadata: ObjectMeta) -> Secret {
         let data = [
             (PRIVATE_KEY, self.private.as_bytes().to_vec()),

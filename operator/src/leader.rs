@@ -247,48 +247,45 @@ impl Elector {
     /// Reads and writes the Lease once, beginning at `begin`. Returns whether this process holds
     /// the Lease afterwards.
     async fn attempt(&mut self, begin: Instant) -> Result<bool, kube::Error> {
-        let Some(lease) = self.api.get_opt(&self.name).await? else {
-            let lease = Lease {
-                metadata: ObjectMeta {
-                    name: Some(self.name.clone()),
-                    ..ObjectMeta::default()
-                },
-                spec: Some(self.taken(&LeaseSpec::default())),
-            };
-            return won(self.api.create(&PostParams::default(), &lease).await);
-        };
+        let found = self.api.get_opt(&self.name).await?;
+        let mut lease = found.unwrap_or_else(|| Lease {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: None,
+        });
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         let is_ours = holder == self.identity;
-        let spec = if is_ours {
+        lease.spec = Some(if is_ours {
             LeaseSpec {
                 renew_time: Some(self.now()),
                 ..spec
             }
         } else if holder.is_empty() || self.has_expired(&lease, &spec, begin) {
-            self.taken(&spec)
+            self.taken(spec)
         } else {
             return Ok(false);
-        };
-        let lease = Lease {
-            spec: Some(spec),
-            ..lease
-        };
-        // The write has the resource version of the read as its precondition, so the first of two
-        // writers wins.
-        let answer = self.put(&lease).await;
-        if is_ours {
-            // The conflicting write may be this process's own renewal whose answer was lost, or a
-            // client's change of the labels. The next poll shows the holder, long before another
-            // operator may take over.
-            return answer.map(|_| true);
+        });
+        match self.put(&lease).await {
+            Ok(_) => Ok(true),
+            // If the Lease is ours, the conflicting write may be this process's own renewal whose
+            // answer was lost, or a client's change of the labels. The next poll shows the holder,
+            // long before another operator may take over.
+            Err(kube::Error::Api(status)) if status.code == 409 && !is_ours => Ok(false),
+            Err(error) => Err(error),
         }
-        won(answer)
     }
 
+    /// Writes the Lease. The write has the resource version of the read as its precondition, so the
+    /// first of two writers wins.
     async fn put(&self, lease: &Lease) -> Result<Lease, kube::Error> {
         let params = PostParams::default();
-        self.api.replace(&self.name, &params, lease).await
+        match lease.metadata.resource_version {
+            Some(_) => self.api.replace(&self.name, &params, lease).await,
+            None => self.api.create(&params, lease).await,
+        }
     }
 
     /// Whether the Lease has expired: it has not changed for the duration that it states.
@@ -306,14 +303,14 @@ impl Elector {
         }
     }
 
-    fn taken(&self, old: &LeaseSpec) -> LeaseSpec {
+    fn taken(&self, old: LeaseSpec) -> LeaseSpec {
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: Some(LEASE_SECONDS),
             acquire_time: Some(self.now()),
             renew_time: Some(self.now()),
             lease_transitions: Some(old.lease_transitions.unwrap_or(0).saturating_add(1)),
-            ..old.clone()
+            ..old
         }
     }
 
@@ -348,14 +345,6 @@ impl Elector {
         self.put(&lease).await?;
         info!(lease = self.name, "released the Lease");
         Ok(())
-    }
-}
-
-fn won(answer: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
-    match answer {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-        Err(error) => Err(error),
     }
 }
 

@@ -293,8 +293,9 @@ where
     }
 }
 
-/// The key `key` of a Secret or a ConfigMap as the file `path` of a volume. All files have the default
-/// mode: every user of the container can read them, because the cluster may choose the user.
+/// The key `key` of a Secret or a ConfigMap as the file `path` of a volume. All files have the
+/// default mode: every user of the container can read them, because the cluster may choose the
+/// user.
 pub fn file(key: &str, path: &str) -> KeyToPath {
     KeyToPath {
         key: key.to_owned(),

@@ -59,8 +59,8 @@ pub async fn runner(
 ) -> Result<(), ApplyError> {
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &benchmark.namespace);
     match secrets.create(&PostParams::default(), secret).await {
-        // The Secret belongs to this benchmark (see `muxbench::token`). An earlier start that failed
-        // before the Job was created has created it.
+        // The Secret belongs to this benchmark (see `muxbench::token`). An earlier start that
+        // failed before the Job was created has created it.
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
         created => drop(created.map_err(failed::<Secret>("create", &secret.name_any()))?),
     }
@@ -75,7 +75,8 @@ pub async fn runner(
     pass.end()
 }
 
-/// Applies the only ConfigMap with this component: the hash of the operator's token, or the results.
+/// Applies the only ConfigMap with this component: the hash of the operator's token, or the
+/// results.
 pub async fn config_map(
     cluster: &Cluster,
     benchmark: &ValidatedBenchmark,

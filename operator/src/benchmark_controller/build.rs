@@ -108,8 +108,8 @@ pub fn environment(
     })
 }
 
-/// The metadata of an object that is deleted with its benchmark. `labels`: those of its pods, if it has
-/// pods.
+/// The metadata of an object that is deleted with its benchmark. `labels`: those of its pods, if it
+/// has pods.
 fn owned(
     benchmark: &ValidatedBenchmark,
     name: String,

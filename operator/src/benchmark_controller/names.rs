@@ -105,11 +105,8 @@ pub const ENVIRONMENT_COMPONENTS: [&str; 5] = [
 /// Name of the child MuxTunnel of `protocol` in the environment `index`. The index starts at 0, and
 /// the number in the name starts at 1.
 pub fn tunnel(benchmark: &str, index: usize, protocol: &str) -> String {
-    let environment = environment(index);
-    format!(
-        "{benchmark}-{environment}-{}",
-        protocol.to_ascii_lowercase()
-    )
+    let (environment, protocol) = (environment(index), protocol.to_ascii_lowercase());
+    format!("{benchmark}-{environment}-{protocol}")
 }
 
 /// Name of the child MuxTunnel that carries IP packets in the environment `index`.
@@ -138,14 +135,15 @@ pub fn environment_labels(
     component: &str,
     index: usize,
 ) -> BTreeMap<String, String> {
-    let mut labels = labels::child(KIND, benchmark, component);
-    labels.insert(ENVIRONMENT.to_owned(), environment(index));
-    labels
+    in_environment(labels::child(KIND, benchmark, component), index)
 }
 
 /// The labels that select the pods of one agent of the environment `index`.
 pub fn agent_selector(benchmark: &str, component: &str, index: usize) -> BTreeMap<String, String> {
-    let mut labels = labels::selector(KIND, benchmark, component);
+    in_environment(labels::selector(KIND, benchmark, component), index)
+}
+
+fn in_environment(mut labels: BTreeMap<String, String>, index: usize) -> BTreeMap<String, String> {
     labels.insert(ENVIRONMENT.to_owned(), environment(index));
     labels
 }

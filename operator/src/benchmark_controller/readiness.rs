@@ -69,39 +69,42 @@ pub fn addresses(
         tunnels: Vec::new(),
         network: None,
     };
+    let index = wanted.key.index;
+    // The agents with separate pods.
+    let separate = |path| Agents {
+        path,
+        label: (ENVIRONMENT, environment(index)),
+        pods: &seen.pods,
+        deployments: &seen.objects.agents,
+    };
+    let through = |name: &str, protocol, pair| Tunnel {
+        protocol,
+        pair,
+        gateway_status_urls: status_urls(name, &seen.gateways),
+    };
     for route in benchmark.matrix.routes() {
         match route {
-            Route::Direct => {
-                let agents = Agents::of(wanted, Path::Direct, seen);
-                addresses.direct = Some(pair(&agents, None)?);
-            }
+            Route::Direct => addresses.direct = Some(pair(&separate(Path::Direct), None)?),
             Route::Tunnel(protocol) => {
-                let name = names::tunnel(&benchmark.name, wanted.key.index, &protocol);
+                let name = names::tunnel(&benchmark.name, index, &protocol);
                 // Check the tunnel first, because its conditions describe a fault more precisely
                 // than its pods do.
                 let entry = entry_host(ready_tunnel(&name, &seen.objects.tunnels)?)?;
-                let agents = Agents::of(wanted, Path::Tunnel, seen);
-                addresses.tunnels.push(Tunnel {
-                    protocol,
-                    pair: pair(&agents, Some(entry))?,
-                    gateway_status_urls: status_urls(&name, &seen.gateways),
-                });
+                let pair = pair(&separate(Path::Tunnel), Some(entry))?;
+                addresses.tunnels.push(through(&name, protocol, pair));
             }
             Route::Network(protocol) => {
-                let name = names::network(&benchmark.name, wanted.key.index);
+                let name = names::network(&benchmark.name, index);
                 ready_tunnel(&name, &seen.objects.tunnels)?;
-                let agents = Agents {
+                let beside = Agents {
                     path: Path::Network,
                     label: (OWNER_NAME, name.clone()),
                     pods: &seen.gateways,
                     deployments: &[],
                 };
                 let server = End::Server.network_address().to_string();
-                addresses.network = Some(Tunnel {
-                    protocol,
-                    pair: pair(&agents, Some(server))?,
-                    gateway_status_urls: status_urls(&name, &seen.gateways),
-                });
+                let pair = pair(&beside, Some(server))?;
+                addresses.network = Some(through(&name, protocol, pair));
             }
         }
     }
@@ -126,18 +129,6 @@ struct Agents<'a> {
     pods: &'a [Arc<Pod>],
     /// The agents' Deployments, which may be unable to create pods. Gateways have none.
     deployments: &'a [Deployment],
-}
-
-impl<'a> Agents<'a> {
-    /// The agents with separate pods.
-    fn of(wanted: &Environment, path: Path, seen: &'a Seen) -> Self {
-        Self {
-            path,
-            label: (ENVIRONMENT, environment(wanted.key.index)),
-            pods: &seen.pods,
-            deployments: &seen.objects.agents,
-        }
-    }
 }
 
 /// The agents of a path. The client connects to `host`. `None`: the client connects to the server's

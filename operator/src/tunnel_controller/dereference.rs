@@ -31,7 +31,7 @@ use super::end::End;
 use super::error::DereferenceError;
 use super::hindrance::Hindrance;
 use super::holder::Holder;
-use super::object::Object;
+use super::object::{Object, of_each};
 use super::problem::Problem;
 use super::references::{ServiceName, references};
 use super::rollouts::Refusal;
@@ -116,11 +116,7 @@ pub(super) async fn decodable(
     object: &Object,
 ) -> Result<Option<Object>, DereferenceError> {
     let reader = &access.reader;
-    Ok(match object {
-        Object::Tunnel(own) => undecoded::read(reader, &**own).await?.map(Object::from),
-        Object::Exit(own) => undecoded::read(reader, &**own).await?.map(Object::from),
-        Object::Rendezvous(own) => undecoded::read(reader, &**own).await?.map(Object::from),
-    })
+    of_each!(object, own => Ok(undecoded::read(reader, &**own).await?.map(Object::from)))
 }
 
 /// Reads the objects that `object` names, each once, and its state. Without a spec to apply, reads

@@ -116,8 +116,8 @@ fn placed(own: PodSpec, gateway: PodSpec) -> PodSpec {
     }
 }
 
-/// The common part of all pods of a benchmark. `placed`: the fields of a template. The pods are unprivileged. They mount the token of
-/// the benchmark, and no token of the service account.
+/// The common part of all pods of a benchmark. The pods are unprivileged. They mount the token of
+/// the benchmark, and no token of the service account. `placed`: the fields of a template.
 pub fn pod(benchmark: &ValidatedBenchmark, placed: PodSpec) -> PodSpec {
     let token = muxbench::token(&benchmark.name, &benchmark.owner.uid);
     PodSpec {
@@ -134,22 +134,16 @@ fn like_a_gateway(spec: &mut PodSpec, gateway: &PodSpec) {
     if let (Some(own), Some(theirs)) = (&mut spec.security_context, &gateway.security_context) {
         own.sysctls.clone_from(&theirs.sysctls);
     }
-    let containers = gateway.init_containers.iter().flatten();
-    let Some(wan) = containers
-        .clone()
-        .find(|container| container.name == WAN_CONTAINER)
-    else {
+    let mut containers = gateway.init_containers.iter().flatten();
+    let Some(wan) = containers.find(|container| container.name == WAN_CONTAINER) else {
         return;
     };
     let mut wan = wan.clone();
-    wan.args = wan
-        .args
-        .map(|args| with_ports(&args, &[IPERF_PORT, ECHO_PORT]));
+    let args = wan.args.unwrap_or_default();
+    wan.args = Some(with_ports(&args, &[IPERF_PORT, ECHO_PORT]));
     let mounted = |volume: &&Volume| {
-        wan.volume_mounts
-            .iter()
-            .flatten()
-            .any(|mount| mount.name == volume.name)
+        let mut mounts = wan.volume_mounts.iter().flatten();
+        mounts.any(|mount| mount.name == volume.name)
     };
     let volumes = gateway.volumes.iter().flatten().filter(mounted).cloned();
     spec.volumes.get_or_insert_default().extend(volumes);
@@ -163,10 +157,7 @@ fn with_ports(args: &[String], ports: &[u16]) -> Vec<String> {
     while let Some(arg) = args.next() {
         if arg == "--port" {
             args.next();
-            let own = ports
-                .iter()
-                .flat_map(|port| ["--port".to_owned(), port.to_string()]);
-            changed.extend(own);
+            changed.extend(ports.iter().flat_map(|port| pods::flag("port", port)));
         } else {
             changed.push(arg.clone());
         }

@@ -51,8 +51,8 @@ pub(super) async fn apply(
     Ok(())
 }
 
-/// Stores a refusal in the Job, and suspends the Job. A suspended Job has no pod, so the kubelet stops
-/// trying to create an impossible sandbox.
+/// Stores a refusal in the Job, and suspends the Job. A suspended Job has no pod, so the kubelet
+/// stops trying to create an impossible sandbox.
 async fn remember(cluster: &Cluster, job: &Job, problem: &Problem) -> Result<(), ApplyError> {
     let (name, namespace) = (job.name_any(), job.namespace().unwrap_or_default());
     let (reason, detail) = (problem.code.reason(), &problem.detail);

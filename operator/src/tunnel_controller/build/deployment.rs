@@ -45,7 +45,8 @@ const LAST_WORDS_SECONDS: i64 = 5;
 const APART_BY: [(&str, i32); 2] = [(HOST, 100), ("topology.kubernetes.io/zone", 50)];
 const HOST: &str = "kubernetes.io/hostname";
 
-/// The Deployment of `end`. `None` if nodes refuse the end's pods, and the end had no Deployment before.
+/// The Deployment of `end`. `None` if nodes refuse the end's pods, and the end had no Deployment
+/// before.
 pub(super) fn build(
     object: &ValidatedObject,
     end: End,
@@ -321,8 +322,8 @@ fn container(
         ports: Some(ports),
         readiness_probe: Some(pods::probe("/readyz", ADMIN_PORT, (1, 2), Some(3))),
         liveness_probe: Some(pods::probe("/healthz", ADMIN_PORT, (10, 2), Some(6))),
-        // The default is small requests and no limits. A CPU limit throttles the data path. A memory
-        // limit has to fit the memory of the sessions, which only the user can estimate.
+        // The default is small requests and no limits. A CPU limit throttles the data path. A
+        // memory limit has to fit the memory of the sessions, which only the user can estimate.
         resources: Some(pods::resources(
             resources_of(&gateway.template, ContainerName::Gateway),
             &[("cpu", "10m"), ("memory", "32Mi")],

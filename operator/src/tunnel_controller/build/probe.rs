@@ -40,8 +40,8 @@ pub(super) fn jobs(object: &ValidatedObject) -> Vec<Job> {
     jobs
 }
 
-/// Why gateways do not get the sysctls of the spec. `None` if the nodes accept the sysctls, or the spec
-/// names none.
+/// Why gateways do not get the sysctls of the spec. `None` if the nodes accept the sysctls, or the
+/// spec names none.
 pub fn problem(object: &ValidatedObject) -> Option<Problem> {
     let mut placements = placements(object).into_iter();
     placements.find_map(|(name, ..)| unproved(object, &name))
@@ -74,9 +74,9 @@ fn placements(object: &ValidatedObject) -> Vec<(String, End, &Template)> {
     placements
 }
 
-/// The part of a Job's name that differs between the kinds, because objects of several kinds may have
-/// one name. With the longest name of an object, the Job's name has at most 63 characters, the maximum
-/// for a label.
+/// The part of a Job's name that differs between the kinds, because objects of several kinds may
+/// have one name. With the longest name of an object, the Job's name has at most 63 characters, the
+/// maximum for a label.
 const fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Tunnel => PROBE,
