@@ -294,8 +294,9 @@ pub struct Memory {
     /// 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
     #[serde(skip_serializing_if = "is_stall_default")]
     pub stall_seconds: u32,
-    /// Exit: the number of sessions that the exit expects, 1..=[`SESSIONS_MAX`]. They share a part
-    /// of the process's memory limit equally. A running gateway applies a change to new sessions.
+    /// Exit: the number of sessions that the exit expects, 1..=[`SESSIONS_MAX`]. With protocols other
+    /// than Native and JMUX, the number of connections. They share a part of the process's memory limit
+    /// equally. A running gateway applies a change to new sessions.
     /// Default: 4. An entry knows the number of its sessions.
     pub sessions: Option<u32>,
 }

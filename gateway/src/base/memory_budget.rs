@@ -2,8 +2,10 @@
 //!
 //! If the process's control group has a memory limit, half of the limit is for received payload of
 //! all sessions, and an eighth for sent payload that is not acknowledged. A new session draws its
-//! part from this budget and returns it at its end. A session whose peer already has its credit
-//! cannot give back a part of it, so the parts depend on the number of expected sessions.
+//! part from this budget and returns it at its end. If a library has the streams of the protocol,
+//! each connection has windows of its own, so each connection draws a part, as a session does. A
+//! session whose peer already has its credit cannot give back a part of it, so the parts depend on
+//! the number of expected sessions.
 
 use std::sync::{Arc, OnceLock};
 
@@ -59,7 +61,7 @@ impl MemoryBudget {
         share.map_or(most, |receive| bounded(most, receive))
     }
 
-    /// Draws the part of a new session, at most `most`, if the process expects `sessions` sessions
+    /// Draws the part of a new session or connection, at most `most`, if the process expects `sessions` sessions
     /// in total. An unexpected session gets half of what is left, but at least the minimum.
     pub(crate) fn draw(self: &Arc<Self>, most: Memory, sessions: u32) -> (Memory, Drawn) {
         let mut memory = self.share(most, sessions);

@@ -74,6 +74,8 @@ struct Entry {
     /// The number of workers of the process.
     workers: usize,
     session: SessionConfig,
+    /// Maximum number of connections of a session, if each has windows of its own. Otherwise 1.
+    connections: usize,
     reloadable: watch::Receiver<Arc<Reloadable>>,
     dial_context: DialContext,
     telemetry: Arc<Telemetry>,
@@ -241,7 +243,8 @@ fn begin_with(entry: &Rc<Entry>, place: Place, connected: Connected) -> Result<B
         Box::pin(async move { entry.dial(&asked, &target, peer.as_deref()).await })
     });
     // Each worker of the process has a session with each exit.
-    let sessions = u32::try_from(entry.workers * exits).unwrap_or(u32::MAX);
+    let sessions = entry.workers * exits * entry.connections;
+    let sessions = u32::try_from(sessions).unwrap_or(u32::MAX);
     let context = new_session::Context {
         config: share(&entry.session, exits),
         reloadable: entry.reloadable.clone(),
@@ -302,6 +305,10 @@ impl Entry {
                 ssh: ssh::Settings::new(&configured.session),
                 egress: worker.egress,
                 network: network.clone(),
+            },
+            connections: match configured.session.protocol.can().library_buffers {
+                true => configured.pool.max().into(),
+                false => 1,
             },
             session: configured.session,
             telemetry: worker.telemetry,

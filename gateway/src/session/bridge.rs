@@ -8,7 +8,8 @@
 //! [driver](super::driver), the bridge is single-threaded. Each stream has one task. Only this task
 //! waits for the stream's local end, so a stalled stream does not delay other streams.
 //!
-//! Memory: the library bounds received bytes by the windows that the link sets. Bytes to send count
+//! Memory: the library bounds received bytes by the windows that the link sets. Each link draws its
+//! part of the process's memory, and returns it at its end. Bytes to send count
 //! against the session's [`Share`] of the worker's buffers. Packets wait in the session's
 //! [`PacketQueue`] for a link that carries packets. See docs/limits.md.
 
@@ -38,7 +39,7 @@ use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::base::closing::Reason;
-use crate::base::memory_budget::Drawn;
+use crate::base::memory_budget::MemoryBudget;
 use crate::base::telemetry::Telemetry;
 use crate::base::unwind;
 use crate::session::end::SessionEnd;
@@ -87,8 +88,8 @@ pub(crate) struct Bridge<L: Link> {
     config: SessionConfig,
     telemetry: Arc<Telemetry>,
     reloadable: watch::Receiver<Arc<Reloadable>>,
-    /// The session's part of the memory, until the session ends.
-    _memory: Drawn,
+    /// The memory of the process, and the number of connections that the process expects.
+    memory: (Arc<MemoryBudget>, u32),
     dialler: Dialler,
     hears: OnceCell<Hears>,
     listeners: RefCell<BTreeMap<ListenId, Listened<L>>>,
@@ -100,10 +101,15 @@ impl<L: Link> Bridge<L> {
     pub(crate) fn new(
         make: MakeLink<L>,
         buffers: Rc<Pool>,
-        (config, reloadable, memory): (SessionConfig, watch::Receiver<Arc<Reloadable>>, Drawn),
+        (config, reloadable, memory): (
+            SessionConfig,
+            watch::Receiver<Arc<Reloadable>>,
+            (Arc<MemoryBudget>, u32),
+        ),
         telemetry: Arc<Telemetry>,
         dialler: Dialler,
     ) -> Rc<Self> {
+        let packets = memory.0.share(config.memory, memory.1).receive.0;
         Rc::new(Self {
             make,
             links: RefCell::default(),
@@ -114,10 +120,7 @@ impl<L: Link> Bridge<L> {
             next: Cell::new(0),
             share: Share::new(buffers),
             unsent: Arc::default(),
-            packets: Rc::new(PacketQueue::new(
-                Arc::clone(&telemetry.packets),
-                config.memory.receive.0,
-            )),
+            packets: Rc::new(PacketQueue::new(Arc::clone(&telemetry.packets), packets)),
             progress: watch::Sender::new(Progress::Hello),
             end: RefCell::default(),
             ended: watch::Sender::new(false),
@@ -127,7 +130,7 @@ impl<L: Link> Bridge<L> {
             config,
             telemetry,
             reloadable,
-            _memory: memory,
+            memory,
             dialler,
             hears: OnceCell::new(),
             listeners: RefCell::default(),

@@ -34,7 +34,8 @@ pub(crate) struct Context {
     pub(crate) reloadable: watch::Receiver<Arc<Reloadable>>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) buffers: Rc<Pool>,
-    /// The memory of the process, and the number of sessions that the process expects.
+    /// The memory of the process, and the number of sessions that the process expects. With a
+    /// protocol that has its own streams: the number of connections.
     pub(crate) memory: (Arc<MemoryBudget>, u32),
 }
 
@@ -57,21 +58,21 @@ impl Context {
 /// Creates a session without a carrier, for the side that connects. `dialler` dials the targets of
 /// the peer's streams.
 pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
-    let context = context.granted();
-    let config = &context.0.config;
-    match config.protocol {
-        Protocol::Jmux => driven(jmux(config), context, dialler),
+    match context.config.protocol {
+        Protocol::Jmux => driven(jmux, context, dialler),
         Protocol::Native => {
-            let hello_timeout = match config.prompts {
-                true => COMMAND_TIMEOUT,
-                false => HELLO_ANSWER_MAX,
+            let session = |config: &SessionConfig| -> Box<dyn Session> {
+                let hello_timeout = match config.prompts {
+                    true => COMMAND_TIMEOUT,
+                    false => HELLO_ANSWER_MAX,
+                };
+                let config = NativeConfig {
+                    hello_timeout,
+                    ..native(config)
+                };
+                Box::new(NativeSession::dial(config, Instant::now()))
             };
-            let config = NativeConfig {
-                hello_timeout,
-                ..native(config)
-            };
-            let session = NativeSession::dial(config, Instant::now());
-            driven(Box::new(session), context, dialler)
+            driven(session, context, dialler)
         }
         Protocol::Http2 | Protocol::Hbone => bridged(Http2::new, Side::Dials, context, dialler),
         Protocol::Quic => bridged(Quic::new, Side::Dials, context, dialler),
@@ -82,13 +83,14 @@ pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
 
 /// Creates a session without a carrier, for the side that accepts.
 pub(crate) fn accept(context: Context, identity: Identity, dialler: Dialler) -> Rc<dyn Mux> {
-    let context = context.granted();
-    let config = &context.0.config;
-    match config.protocol {
-        Protocol::Jmux => driven(jmux(config), context, dialler),
+    match context.config.protocol {
+        Protocol::Jmux => driven(jmux, context, dialler),
         Protocol::Native => {
-            let session = NativeSession::accept(native(config), identity, Instant::now());
-            driven(Box::new(session), context, dialler)
+            let session = |config: &SessionConfig| -> Box<dyn Session> {
+                let config = native(config);
+                Box::new(NativeSession::accept(config, identity, Instant::now()))
+            };
+            driven(session, context, dialler)
         }
         Protocol::Http2 | Protocol::Hbone => bridged(Http2::new, Side::Accepts, context, dialler),
         Protocol::Quic => bridged(Quic::new, Side::Accepts, context, dialler),
@@ -99,10 +101,11 @@ pub(crate) fn accept(context: Context, identity: Identity, dialler: Dialler) -> 
 
 /// Creates a session of the native protocol or of JMUX, whose frames the driver carries.
 fn driven(
-    session: Box<dyn Session>,
-    (context, memory): (Context, Drawn),
+    session: impl FnOnce(&SessionConfig) -> Box<dyn Session>,
+    context: Context,
     dialler: Dialler,
 ) -> Rc<dyn Mux> {
+    let (context, memory) = context.granted();
     let Context {
         config,
         reloadable,
@@ -110,17 +113,19 @@ fn driven(
         buffers,
         ..
     } = context;
+    let session = session(&config);
     let configured = (config, reloadable, memory);
     Rc::new(Driver::new(
         session, buffers, configured, telemetry, dialler,
     ))
 }
 
-/// Creates a session of a protocol that has its own streams.
+/// Creates a session of a protocol that has its own streams. Each of its connections has a part of
+/// the memory.
 fn bridged<L: Link>(
     make: fn(Side, Below, &SessionConfig) -> std::io::Result<L>,
     side: Side,
-    (context, memory): (Context, Drawn),
+    context: Context,
     dialler: Dialler,
 ) -> Rc<dyn Mux> {
     let Context {
@@ -128,7 +133,7 @@ fn bridged<L: Link>(
         reloadable,
         telemetry,
         buffers,
-        ..
+        memory,
     } = context;
     let configured = (config, reloadable, memory);
     let make = Box::new(move |below, config: &_| make(side, below, config));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::SessionConfig;
 use muxtunnel_proto::ListenEvent;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
@@ -14,6 +15,7 @@ use super::Bridge;
 use super::link::{Below, Hears, Link, Under};
 use super::room::Room;
 use crate::base::closing::Reason;
+use crate::base::memory_budget::Drawn;
 use crate::base::telemetry::CarrierStats;
 use crate::io::carrier::Carrier;
 use crate::io::transport::Proof;
@@ -60,6 +62,8 @@ pub(super) struct Member<L: Link> {
     /// The queue in which opens wait for room if they must use this link.
     pub(super) turns: Rc<Mutex<()>>,
     task: RefCell<Option<AbortHandle>>,
+    /// The link's part of the memory.
+    _memory: Drawn,
 }
 
 impl<L: Link> Member<L> {
@@ -184,7 +188,13 @@ impl<L: Link> Bridge<L> {
             unsent: Arc::clone(&self.unsent),
             packets: Rc::clone(&self.packets),
         };
-        let link = (self.make)(below, &self.config)?;
+        let (budget, connections) = &self.memory;
+        let (memory, drawn) = budget.draw(self.config.memory, *connections);
+        let config = SessionConfig {
+            memory,
+            ..self.config.clone()
+        };
+        let link = (self.make)(below, &config)?;
         {
             let mut latest = self.latest.borrow_mut();
             latest.peer = Some(peer.into());
@@ -208,6 +218,7 @@ impl<L: Link> Bridge<L> {
             room: Rc::default(),
             turns: Rc::default(),
             task: RefCell::default(),
+            _memory: drawn,
         });
         self.links
             .borrow_mut()

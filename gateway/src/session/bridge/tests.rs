@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::Config;
+use muxtunnel_gateway_config::{Config, Memory};
 use muxtunnel_proto::{Priority, Reason, Refusal, Source};
 use muxtunnel_testkit::socket::pair;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -201,6 +201,38 @@ async fn sessions(protocol: &str) -> (Rc<dyn Mux>, Rc<dyn Mux>, TcpListener) {
     let dials = leads_to(listener.local_addr().unwrap());
     let (entry, exit) = sessions_of(protocol, nowhere(), dials).await;
     (entry, exit, listener)
+}
+
+/// Each connection has windows of its own.
+#[tokio::test]
+async fn each_connection_draws_its_part_of_the_memory_and_returns_it() {
+    in_time(async {
+        let budget = MemoryBudget::of(Some(64 << 20));
+        let context = Context {
+            memory: (Arc::clone(&budget), 4),
+            ..context("HTTP2", ends::ENTRY)
+        };
+        let entry = new_session::dial(context, nowhere());
+        // A session beyond the expected number gets half of what is left.
+        let half = || budget.draw(Memory::default(), 1).0.receive.0 >> 20;
+        let ((near, far), (second, its_far)) = (carriers("HTTP2").await, carriers("HTTP2").await);
+        let exits = [far, its_far].map(|far| exit("HTTP2", far, nowhere()));
+        run(&entry, near);
+        assert_eq!(half(), 12, "of 24 MiB");
+        drop(
+            entry
+                .carriers()
+                .unwrap()
+                .add(second, Vec::new(), None)
+                .unwrap(),
+        );
+        assert_eq!(half(), 8, "of 16 MiB");
+        exits[0].shut_down();
+        while half() != 12 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
 }
 
 async fn what_was_read_of_a_client_before_comes_first_and_each_half_ends_by_itself(protocol: &str) {

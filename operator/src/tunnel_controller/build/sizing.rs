@@ -96,9 +96,17 @@ fn replicas_max(gateway: &ValidatedGateway) -> u64 {
     }
 }
 
-/// The number of sessions that an exit expects. The gateway reads its own memory limit, which its
-/// sessions share. `None` for an entry, which knows the number, and for a rendezvous, which has no
-/// sessions.
+/// The number of connections of a session that have memory of their own.
+fn connections(object: &ValidatedObject) -> u64 {
+    match object.carrier.protocol.can().library_buffers {
+        true => object.carrier.pool.max().into(),
+        false => 1,
+    }
+}
+
+/// The number of sessions that an exit expects, or of their connections if each has memory of its
+/// own. The gateway reads its own memory limit, which its sessions share. `None` for an entry, which
+/// knows the number, and for a rendezvous, which has no sessions.
 fn sessions(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Option<u32> {
     let of_entries = object.gateway(End::Entry).map(|entry| {
         let of_entry = entry_sessions(object, entry).unwrap_or(WORKERS_UNKNOWN.into());
@@ -107,7 +115,7 @@ fn sessions(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> O
     // The operator may not know the entries.
     let of_entries = of_entries.unwrap_or(SESSIONS_DEFAULT.into());
     let of_users = gateway.ssh.as_ref().map_or(0, |_| SSH_SESSIONS);
-    let all = u32::try_from(of_entries + of_users).unwrap_or(SESSIONS_MAX);
+    let all = u32::try_from(of_entries * connections(object) + of_users).unwrap_or(SESSIONS_MAX);
     (end == End::Exit).then_some(all.min(SESSIONS_MAX))
 }
 

@@ -235,6 +235,9 @@ fn an_exit_knows_the_number_of_its_sessions_and_the_gateway_divides_its_memory()
     let native = built(&spec.replace("protocol: JMUX", "protocol: Native"));
     let sessions = config(&native, "office-tunnel-exit").memory.sessions;
     assert_eq!(sessions, Some(13), "each entry has four workers");
+    let http2 = built(&spec.replace("protocol: JMUX", "protocol: HTTP2, pool: {min: 1, max: 3}"));
+    let sessions = config(&http2, "office-tunnel-exit").memory.sessions;
+    assert_eq!(sessions, Some(39), "each session has three connections");
     // Another number of sessions is no roll-out.
     let more = built(&spec.replace("replicas: 3", "replicas: 5"));
     assert_eq!(
