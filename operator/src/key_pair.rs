@@ -34,6 +34,9 @@ pub struct KeyPair {
 
 impl KeyPair {
     /// A random key pair.
+    ///
+    /// # Errors
+    /// [`KeyPairError`].
     pub fn random(role: KeyRole) -> Result<Self, KeyPairError> {
         let key = Ed25519KeyPair::generate().map_err(|_| KeyPairError)?;
         let document = key.to_pkcs8v1().map_err(|_| KeyPairError)?;
@@ -52,6 +55,7 @@ impl KeyPair {
 
     /// The Secret `name` with this key pair, for an end whose other end belongs to another object.
     /// Without an owner, the identity survives a deletion of the object.
+    #[must_use]
     pub fn secret(&self, place: Place<'_>) -> Secret {
         let data = [
             (PRIVATE_KEY, self.private.as_bytes().to_vec()),
@@ -62,6 +66,7 @@ impl KeyPair {
 }
 
 /// The Secret with the key pairs of both ends of a tunnel, which belongs to the tunnel.
+#[must_use]
 pub fn pair_secret(
     place: Place<'_>,
     owner: &OwnerReference,

@@ -16,6 +16,7 @@ pub const REFRESH: &str = "muxtunnel.dev/refresh";
 const PRODUCT: &str = "muxtunnel";
 
 /// The labels of a child of the object `name` of this kind. A Secret with keys has them, too.
+#[must_use]
 pub fn child(kind: &str, name: &str, component: &str) -> BTreeMap<String, String> {
     let mut labels = selector(kind, name, component);
     let product = [(NAME, PRODUCT), (MANAGED_BY, MANAGER)];
@@ -24,12 +25,14 @@ pub fn child(kind: &str, name: &str, component: &str) -> BTreeMap<String, String
 }
 
 /// `labels` with the version of the operator that wrote the object.
+#[must_use]
 pub fn versioned(mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
     labels.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     labels
 }
 
 /// The labels that select the pods of one component of the object `name` of this kind.
+#[must_use]
 pub fn selector(kind: &str, name: &str, component: &str) -> BTreeMap<String, String> {
     [
         (OWNER_KIND, kind),
@@ -41,6 +44,7 @@ pub fn selector(kind: &str, name: &str, component: &str) -> BTreeMap<String, Str
 }
 
 /// The selector of objects with all of `labels`.
+#[must_use]
 pub fn having(labels: BTreeMap<String, String>) -> LabelSelector {
     LabelSelector {
         match_labels: (!labels.is_empty()).then_some(labels),
@@ -49,17 +53,20 @@ pub fn having(labels: BTreeMap<String, String>) -> LabelSelector {
 }
 
 /// The selector of the children of all objects.
+#[must_use]
 pub fn children() -> String {
     format!("{NAME}={PRODUCT},{MANAGED_BY}={MANAGER}")
 }
 
 /// Whether `labels` are the labels of a child of any object.
+#[must_use]
 pub fn is_child(labels: &BTreeMap<String, String>) -> bool {
     let has = |key: &str, value: &str| labels.get(key).is_some_and(|found| found == value);
     has(NAME, PRODUCT) && has(MANAGED_BY, MANAGER)
 }
 
 /// The kind and the name of the object that a child with these labels belongs to.
+#[must_use]
 pub fn owner(labels: &BTreeMap<String, String>) -> Option<(&str, &str)> {
     let label = |key: &str| labels.get(key).filter(|_| is_child(labels));
     Some((label(OWNER_KIND)?, label(OWNER_NAME)?))
@@ -67,6 +74,7 @@ pub fn owner(labels: &BTreeMap<String, String>) -> Option<(&str, &str)> {
 
 /// Whether `labels` are the labels of a child of `owner`, its kind and name, with one of
 /// `components`.
+#[must_use]
 pub fn is_child_of(
     labels: &BTreeMap<String, String>,
     owner: (&str, &str),
