@@ -151,8 +151,10 @@ async fn of_two_that_take_over_at_once_one_fails() {
     let mut stale = api.get(PATH).unwrap();
     stale["metadata"]["resourceVersion"] = json!("1");
     let stale: Lease = serde_json::from_value(stale).unwrap();
-    let answer = one.api.replace(NAME, &PostParams::default(), &stale).await;
-    assert!(!won(answer).unwrap(), "the API server has a newer Lease");
+    let Err(kube::Error::Api(refusal)) = one.put(&stale).await else {
+        panic!("the API server has a newer Lease");
+    };
+    assert_eq!(refusal.code, 409);
 }
 
 #[tokio::test(start_paused = true)]
