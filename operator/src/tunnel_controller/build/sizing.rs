@@ -98,8 +98,8 @@ fn replicas_max(gateway: &ValidatedGateway) -> u64 {
 
 /// The number of connections of a session that have memory of their own.
 fn connections(object: &ValidatedObject) -> u64 {
-    match object.carrier.protocol.can().library_buffers {
-        true => object.carrier.pool.max().into(),
+    match object.carrier.connection.protocol().can().library_buffers {
+        true => object.carrier.pool().max().into(),
         false => 1,
     }
 }
