@@ -1,4 +1,4 @@
-//! Carriers that fall silent, that lead to another peer, or that are no longer trusted.
+//! Carriers that fall silent, that have another peer, or that are no longer trusted.
 
 use std::io::IoSlice;
 use std::task::{Context, Poll};
