@@ -356,7 +356,7 @@ fn accepted(peer: Option<&Peer>) -> Result<Result<(), String>, String> {
 
 #[cfg(test)]
 mod tests {
-    use muxtunnel_gateway_config::{GatewayKey, KEY_BYTES, KeyRole};
+    use muxtunnel_gateway_config::{GatewayKey, KEY_BYTES, Role};
     use serde_json::json;
 
     use super::*;
@@ -366,7 +366,7 @@ mod tests {
             namespace: "backend".into(),
             name: "laptop".into(),
             exit: "web".into(),
-            keys: vec![GatewayKey::new(KeyRole::Entry, [7; KEY_BYTES]).unwrap()],
+            keys: vec![GatewayKey::new(Role::Entry, [7; KEY_BYTES]).unwrap()],
             expires: Some("2030-01-01T08:00:00Z".parse().unwrap()),
             ttl_seconds: Some(0),
             allow: Vec::new(),

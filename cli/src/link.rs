@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::ObjectMeta;
 use muxtunnel_crds::condition;
-use muxtunnel_gateway_config::{GatewayKey, KeyRole};
+use muxtunnel_gateway_config::{GatewayKey, Role};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -241,7 +241,7 @@ impl Link<'_> {
             keys => Ok(keys.to_vec()),
         };
         let texts = self.wait(Kind::Tunnel, judge).await?;
-        let key = |text: &String| GatewayKey::of_role(text, KeyRole::Entry);
+        let key = |text: &String| GatewayKey::of_role(text, Role::Entry);
         let keys = texts.iter().map(key).collect::<Result<Vec<_>, _>>();
         keys.map_err(|error| {
             Failure::Failed(anyhow!(

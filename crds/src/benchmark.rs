@@ -5,13 +5,14 @@ use kube::{CustomResource, KubeSchema};
 use muxtunnel_gateway_config::{BitRate, CongestionControl, Pool, Protocol, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{BenchmarkContainerName, Gateway, Profile, SecurityMode, Template, patterns, rules};
 
 /// A matrix of measurements. Each combination of a delay and a profile is an environment, in which
 /// every path, protocol and number of connections is measured. The log of the benchmark's Job
 /// contains the figures.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
@@ -43,34 +44,28 @@ use crate::{BenchmarkContainerName, Gateway, Profile, SecurityMode, Template, pa
 )]
 pub struct MuxBenchmarkSpec {
     /// The MuxClass of the benchmark and of its tunnels. Default: the class with `default`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub class_name: Option<String>,
     /// The tunnel that is measured.
     pub tunnel: Option<BenchmarkTunnel>,
     /// Numbers of parallel connections. Default: 1, 2 and 10.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 8), inner(range(min = 1, max = 128)), extend("x-kubernetes-list-type" = "set"))]
     pub connections: Vec<i32>,
     /// Emulated one-way delays in milliseconds. The round-trip time grows by twice the delay. Default:
     /// 50 and 0.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 8), inner(range(min = 0, max = 10_000)), extend("x-kubernetes-list-type" = "set"))]
     pub delay_milliseconds: Vec<u32>,
     /// Sysctl profiles of the gateways and of the direct path. The benchmark measures each profile.
     /// Default: None and WAN.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 3), extend("x-kubernetes-list-type" = "set"))]
     pub profiles: Vec<Profile>,
     /// The paths that are measured. Path Network needs exactly one of the protocols Native and QUIC in
     /// `protocols`. The path also needs a class that permits Network, and a namespace with the Pod
     /// Security level `privileged`. Default: Direct and Tunnel.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 3), extend("x-kubernetes-list-type" = "set"))]
     pub paths: Vec<Path>,
     /// Mux protocols. Each protocol has its own tunnel. All tunnels are compared with one direct path.
     /// The path Network has an additional tunnel. Default: Native.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 6), extend("x-kubernetes-list-type" = "set"))]
     pub protocols: Vec<Protocol>,
     /// Seconds of one measurement, including the warm-up. Default: 30.

@@ -1,12 +1,13 @@
 //! The connections between the gateways.
 
 use kube::KubeSchema;
-use muxtunnel_gateway_config::{CongestionControl, Pool, Protocol, Transport};
-use schemars::JsonSchema;
+use muxtunnel_gateway_config::{
+    CongestionControl, LIVENESS_SECONDS_DEFAULT, Pool, Protocol, Transport, WebSocket,
+};
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
-use crate::{patterns, rules};
+use crate::rules;
 
 /// The connections between the gateways. The other end must have the same `protocol`, `transport`
 /// and `webSocket`.
@@ -66,31 +67,50 @@ pub struct ExitCarrier {
     pub liveness_seconds: Option<u32>,
 }
 
+impl Carrier {
+    /// The value in force of the field of the same name.
+    #[must_use]
+    pub fn resume(&self) -> bool {
+        self.resume.unwrap_or(true)
+    }
+
+    /// The value in force of the field of the same name.
+    #[must_use]
+    pub fn pool(&self) -> Pool {
+        let (protocol, transport) = (self.connection.protocol(), self.connection.transport());
+        let default = Pool::default_of(protocol, transport, self.resume());
+        self.pool.unwrap_or(default)
+    }
+}
+
 impl ExitCarrier {
-    /// The mux protocol.
+    /// The value in force of the field of the same name.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         self.protocol.unwrap_or_default()
     }
 
-    /// The transport. `None`: UDP, with protocols QUIC and HTTP3.
+    /// The value in force of the field of the same name. Protocols QUIC and HTTP3 do not use it.
     #[must_use]
-    pub fn transport(&self) -> Option<Transport> {
-        match self.protocol() {
-            Protocol::Quic | Protocol::Http3 => None,
-            _ => Some(self.transport.unwrap_or_default()),
-        }
+    pub fn transport(&self) -> Transport {
+        self.transport.unwrap_or_default()
     }
-}
 
-/// Carriers as WebSocket connections (RFC 6455). With security mode PublicKeys, TLS runs inside the
-/// WebSocket connection, so proxies that terminate TLS pass it. With mode Certificates, TLS encrypts
-/// the WebSocket connection.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct WebSocket {
-    /// The path of the HTTP requests, such as /carrier. The exit answers only requests with this
-    /// path.
-    #[schemars(length(min = 1, max = 256), regex(pattern = patterns::PATH))]
-    pub path: String,
+    /// The value in force of the field of the same name.
+    #[must_use]
+    pub fn liveness_seconds(&self) -> u32 {
+        self.liveness_seconds.unwrap_or(LIVENESS_SECONDS_DEFAULT)
+    }
+
+    /// Whether carriers run over UDP only.
+    #[must_use]
+    pub fn is_udp(&self) -> bool {
+        !self.protocol().can().bytes || self.transport() == Transport::Kcp
+    }
+
+    /// Whether carriers run over TCP and over UDP.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.transport() == Transport::Auto
+    }
 }

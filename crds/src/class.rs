@@ -26,7 +26,8 @@ use crate::{Template, Tuning, patterns, rules};
     validation = rules::class_name()
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::controller_name_immutable())]
+// Two operators would otherwise write the same gateways.
+#[x_kube(validation = rules::immutable("controllerName", "MuxClass"))]
 pub struct MuxClassSpec {
     /// The operator that serves the class: the value of its flag `--controller-name`, which is
     /// muxtunnel.dev/operator unless the chart changes it. Immutable.

@@ -1,6 +1,7 @@
 //! The clients of a port.
 
 use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,22 @@ pub struct Clients {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub peers: Vec<NetworkPolicyPeer>,
+}
+
+impl Clients {
+    /// The clients in a field `from`, as in a NetworkPolicy: `None` admits all. `default` applies without the
+    /// field.
+    #[must_use]
+    pub fn admitted(asked: Option<&Self>, default: ClientsType) -> Option<Vec<NetworkPolicyPeer>> {
+        match asked.map_or(default, |asked| asked.type_) {
+            ClientsType::Any => None,
+            ClientsType::Namespace => Some(vec![NetworkPolicyPeer {
+                pod_selector: Some(LabelSelector::default()),
+                ..NetworkPolicyPeer::default()
+            }]),
+            ClientsType::Peers => Some(asked.map_or(Vec::new(), |asked| asked.peers.clone())),
+        }
+    }
 }
 
 /// The clients of a port. Namespace: the pods of the object's namespace. Any: all clients. Peers:

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use muxtunnel_gateway_config::Cidr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{
     Bottleneck, CarrierService, CarrierStatus, Clients, Endpoint, ExitCarrier, ExitNetwork,
@@ -14,6 +14,7 @@ use crate::{
 };
 
 /// Exit gateways for entries elsewhere, which dial the targets. Each entry needs a MuxPeer.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
@@ -43,9 +44,9 @@ use crate::{
 #[x_kube(
     validation = rules::exit_has_work(),
     validation = rules::rendezvous_replaces_the_port(),
-    validation = rules::rendezvous_has_keys(),
-    validation = rules::rendezvous_needs_byte_streams(),
-    validation = rules::trusted_proxies_need_byte_streams(),
+    validation = rules::rendezvous_has_keys("rendezvous"),
+    validation = rules::needs_byte_streams("rendezvous"),
+    validation = rules::needs_byte_streams("trustedProxies"),
     validation = rules::reverse_needs_listeners("reversePorts"),
     validation = rules::network_needs_packets(),
     validation = rules::quic_has_tls(),
@@ -57,7 +58,6 @@ use crate::{
 )]
 pub struct MuxExitSpec {
     /// The MuxClass of the object. A change rolls the gateways. Default: the class with `default`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub class_name: Option<String>,
     /// Whether the operator writes only the status of this object, and leaves its gateways unchanged.
@@ -70,7 +70,6 @@ pub struct MuxExitSpec {
     /// ClusterIP.
     pub service: Option<CarrierService>,
     /// The rendezvous at which the exit gateways wait for entries. This field replaces `service`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub rendezvous: Vec<ExitRendezvous>,
     /// The entries that may reach the carrier port. Default: type Any.
@@ -83,9 +82,8 @@ pub struct MuxExitSpec {
     /// not read headers from other addresses. Any sender in these networks can claim any client
     /// address. The carriers must use TCP or WebSocket. A change reaches running gateways without a
     /// restart. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
-    pub trusted_proxies: Vec<String>,
+    #[schemars(length(max = 64), inner(regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
+    pub trusted_proxies: Vec<Cidr>,
     /// Limits of each exit gateway.
     pub limits: Option<CarrierLimits>,
     /// The targets that any peer may reach. A MuxPeer can narrow them for its entry. The exit checks
@@ -94,23 +92,19 @@ pub struct MuxExitSpec {
     /// server needs a rule with exactly this address. A rule with the name `localhost` permits
     /// loopback, and a rule with the name `kubernetes.default.svc` permits the address of the API
     /// server's Service. A change reaches running gateways without a restart. Default: no targets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub allow: Vec<crate::Rule>,
     /// The targets that no peer may reach. These rules override `allow`. A change reaches running
     /// gateways without a restart. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub deny: Vec<crate::Rule>,
     /// IPv6 prefixes of 32, 40, 48, 56, 64 or 96 bits that the exit's network translates to IPv4
     /// (NAT64, RFC 6052). An IPv6 address with such a prefix needs the same rule as the IPv4
     /// address that it contains. The prefix 64:ff9b::/96 is built in. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), inner(regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
     pub nat64_prefixes: Vec<Cidr>,
     /// Ports at which the exit gateways listen for peers. A MuxPeer names the ports that its entry may
     /// serve. A change reaches running gateways without a restart. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(
         validation = rules::ports_unique(),
@@ -119,7 +113,6 @@ pub struct MuxExitSpec {
     pub reverse_ports: Vec<ListenPort>,
     /// Settings of the Services to which `serviceName` refers. A Service without settings is a
     /// ClusterIP.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub services: Vec<Service>,
     /// An additional port, at which users log in with ssh. Default: no ssh port.
@@ -165,6 +158,7 @@ pub struct CarrierLimits {
 }
 
 /// The observed state of an exit.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -176,16 +170,13 @@ pub struct MuxExitStatus {
     pub class_name: Option<String>,
     /// The conditions Accepted, Programmed, Available, CredentialsValid, TuningApplied, WANEmulated,
     /// NetworkReady, Ready, Reconciling and Stalled. A condition that does not apply is absent.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Security mode PublicKeys: the public keys of the exit, which entries pin. The newest key comes
     /// first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4), inner(length(max = 63)), extend("x-kubernetes-list-type" = "atomic"))]
     pub public_keys: Vec<String>,
     /// The key pairs of `publicKeys`, with their Secrets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secretName"]))]
     pub keys: Vec<KeyStatus>,
     /// Requested pods.
@@ -198,7 +189,6 @@ pub struct MuxExitStatus {
     #[schemars(length(max = 1024))]
     pub selector: Option<String>,
     /// The addresses that entries dial.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub endpoints: Vec<Endpoint>,
     /// The address that users of ssh dial.
@@ -213,7 +203,6 @@ pub struct MuxExitStatus {
     /// The IP packets of `spec.network`.
     pub network: Option<NetworkStatus>,
     /// The effective values of sysctls in the gateways.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub sysctls: Vec<SysctlStatus>,
 }

@@ -143,6 +143,15 @@ pub struct WanEmulation {
     pub scope: Option<Scope>,
 }
 
+impl WanEmulation {
+    /// Whether the path has a delay, a loss or a rate. Without them, it needs no emulation.
+    #[must_use]
+    pub fn emulates(&self) -> bool {
+        let has_loss = self.loss_ppm.is_some_and(|share| share > 0);
+        self.delay_milliseconds > 0 || has_loss || self.bits_per_second.is_some()
+    }
+}
+
 /// The mechanism of the emulation. Netem: the kernel's `sch_netem`. NFQUEUE: a delay line in user
 /// space behind NFQUEUE. Auto: Netem if the node supports it, otherwise NFQUEUE. Default: Auto.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -49,8 +49,9 @@ pub use grant::*;
 pub use key::*;
 // The resources share these types with the gateway's file.
 pub use muxtunnel_gateway_config::{
-    Accept, BitRate, CongestionControl, Limits, NetworkDns, PeerLimits, Pool, Priority, Protocol,
-    ProxyListen, ProxyProtocol, Rule, Send, SshAlgorithms, Timeouts, Transport, WebSocketScheme,
+    Accept, BitRate, CongestionControl, ConnectWebSocket, Limits, Member, NetworkDns, PeerLimits,
+    Pool, Priority, Protocol, ProxyListen, ProxyProtocol, Rule, Send, SshAlgorithms, Timeouts,
+    Transport, WebSocket, WebSocketScheme,
 };
 pub use network::*;
 pub use peer::*;

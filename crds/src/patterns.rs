@@ -15,22 +15,16 @@ pub(crate) const ENTRY_KEY: &str = "^mte1[02-9ac-hj-np-z]{59}$";
 pub(crate) const EXIT_KEY: &str = "^mtx1[02-9ac-hj-np-z]{59}$";
 /// The key of a rendezvous.
 pub(crate) const RENDEZVOUS_KEY: &str = "^mtr1[02-9ac-hj-np-z]{59}$";
-/// The key of an entry or of an exit.
-pub(crate) const MEMBER_KEY: &str = "^mt[ex]1[02-9ac-hj-np-z]{59}$";
 /// A name in a certificate: a DNS name, an IP address or a URI.
 pub(crate) const CERTIFICATE_NAME: &str = "^[-_.:/+=@%a-zA-Z0-9]+$";
 /// The same, or a prefix of names that ends in `/*`.
 pub(crate) const PEER_NAME: &str = "^[-_.:/+=@%a-zA-Z0-9]+(/[*])?$";
 /// A DNS name or an IP address, IPv6 without brackets.
 pub(crate) const HOST: &str = "^[-_.:a-zA-Z0-9]+$";
-/// The Host header of HTTP: a host, and optionally a port.
-pub(crate) const HOST_HEADER: &str = "^[-_.:\\[\\]a-zA-Z0-9]+$";
 /// A network in CIDR notation. A prefix length of 0 (every address) does not match.
 pub(crate) const NETWORK: &str = "^[0-9a-fA-F:.]+/[1-9][0-9]{0,2}$";
 /// An IPv6 prefix of RFC 6052.
 pub(crate) const NAT64_PREFIX: &str = "^[0-9a-fA-F:.]+/(32|40|48|56|64|96)$";
-/// The path of an HTTP request.
-pub(crate) const PATH: &str = "^/[-._~!$&'()*+,;=:@%/a-zA-Z0-9]*$";
 /// The name of a controller, such as `muxtunnel.dev/operator`.
 pub(crate) const CONTROLLER_NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[-._/a-zA-Z0-9]+$";
 /// The characters of a reference to an image.

@@ -30,7 +30,8 @@ use crate::{ExitRef, patterns, rules};
 #[x_kube(
     validation = rules::peer_identity(),
     validation = rules::ttl_needs_expiration(),
-    validation = rules::peer_exit_immutable(),
+    // The gateways of the former exit would not notice the change.
+    validation = rules::immutable("exitRef.name", "MuxPeer"),
 )]
 pub struct MuxPeerSpec {
     /// The exit that the peer may use. Immutable.

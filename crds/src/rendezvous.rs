@@ -1,10 +1,10 @@
 //! [`MuxRendezvous`]: connects entries and exits that cannot dial each other.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
+use muxtunnel_gateway_config::{Cidr, Member};
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{
     CarrierLimits, CarrierService, CarrierStatus, Clients, Endpoint, KeySource, KeyStatus,
@@ -31,7 +31,6 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 pub struct MuxRendezvousSpec {
     /// The MuxClass of the object. A change rolls the gateways. Default: the class with `default`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub class_name: Option<String>,
     /// Whether the operator writes only the status of this object, and leaves its gateway unchanged.
@@ -50,8 +49,8 @@ pub struct MuxRendezvousSpec {
     /// begin with a header of the PROXY protocol, as with `trustedProxies` of a MuxExit. Default:
     /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(min = 3, max = 49), regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
-    pub trusted_proxies: Vec<String>,
+    #[schemars(length(max = 64), inner(regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
+    pub trusted_proxies: Vec<Cidr>,
     /// Limits of the gateway.
     pub limits: Option<CarrierLimits>,
     /// Seconds that the terminating pod waits for the end of its carriers. Default: 25.
@@ -63,28 +62,8 @@ pub struct MuxRendezvousSpec {
     pub key: Option<KeySource>,
 }
 
-/// An entry or an exit that may use a rendezvous.
-#[skip_serializing_none]
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct Member {
-    /// Unique name of the member.
-    #[schemars(length(min = 1, max = 15), regex(pattern = patterns::NAME))]
-    pub name: String,
-    /// The keys of the member, from `status.publicKeys` of its MuxTunnel or MuxExit. Several keys are
-    /// valid while the member replaces its key.
-    #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::MEMBER_KEY)), extend("x-kubernetes-list-type" = "set"))]
-    pub public_keys: Vec<String>,
-    /// Whether the rendezvous refuses the member. True ends its carriers. Default: false.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub suspend: bool,
-    /// The time from which the rendezvous refuses the member, by the clock of its gateway. Default:
-    /// never.
-    #[schemars(extend("maxLength" = 64))]
-    pub expiration_time: Option<Time>,
-}
-
 /// The observed state of a rendezvous.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -96,19 +75,15 @@ pub struct MuxRendezvousStatus {
     pub class_name: Option<String>,
     /// The conditions Accepted, Programmed, Available, CredentialsValid, Ready, Reconciling and
     /// Stalled. A condition that does not apply is absent.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The public keys of the rendezvous, which entries and exits pin. The newest key comes first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4), inner(length(max = 63)), extend("x-kubernetes-list-type" = "atomic"))]
     pub public_keys: Vec<String>,
     /// The key pairs of `publicKeys`, with their Secrets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secretName"]))]
     pub keys: Vec<KeyStatus>,
     /// The addresses that entries and exits dial.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub endpoints: Vec<Endpoint>,
     /// The carriers that the rendezvous joins.

@@ -60,6 +60,16 @@ fn given(path: &str) -> String {
     format!("({} && {path}.size() > 0)", has(&path))
 }
 
+/// CEL: the list has an item, or, with `LIST[].FIELD`, an item with this field.
+fn any(path: &str) -> String {
+    match path.split_once("[].") {
+        Some((list, field)) => {
+            format!("(has(self.{list}) && self.{list}.exists(f, has(f.{field})))")
+        }
+        None => given(path),
+    }
+}
+
 /// CEL: the list of `names`.
 fn set(names: &[&str]) -> String {
     format!("['{}']", names.join("', '"))
@@ -72,6 +82,38 @@ fn or(names: &[&str]) -> String {
         [name] => (*name).to_owned(),
         [names @ .., last] => format!("{} or {last}", names.join(", ")),
     }
+}
+
+/// Unless the condition `unless` holds, no item `f` of `list` has the fault `fault`, which is a condition. The
+/// message is `text` with `values`: expressions, or fields of the first item with the fault (`.FIELD`).
+fn no_item(unless: &str, list: &str, fault: &str, text: &str, values: &[&str]) -> Rule {
+    let absent = match list {
+        "self" => String::new(),
+        list => format!("!has({list}) || "),
+    };
+    let unless = match unless {
+        "" => String::new(),
+        unless => format!("{unless} || "),
+    };
+    let values = values.iter().map(|value| match value.starts_with('.') {
+        true => format!("{list}.filter(f, {fault})[0]{value}"),
+        false => (*value).to_owned(),
+    });
+    let values: Vec<_> = values.collect();
+    rule(
+        format!("{unless}{absent}{list}.all(f, !({fault}))"),
+        format!("'{text}'.format([{}])", values.join(", ")),
+    )
+}
+
+/// The value of `field` never changes. `kind` is the kind of the object.
+pub(crate) fn immutable(field: &str, kind: &str) -> Rule {
+    rule(
+        format!("self.{field} == oldSelf.{field}"),
+        format!(
+            "'{field} cannot be changed from ' + oldSelf.{field} + ' to ' + self.{field} + ': create another {kind}'"
+        ),
+    )
 }
 
 /// With `condition`, the object has none of `fields`. `FIELD[]` is a list. `reason` is the begin of
@@ -122,15 +164,6 @@ pub(crate) fn label_name() -> Rule {
         "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && !self.metadata.name.matches('^mt[exr]1')",
         "'metadata.name ' + self.metadata.name + ' must have only lower-case letters, digits and hyphens, begin and end \
          with a letter or digit, and not begin like a key'",
-    )
-}
-
-/// The gateways of the former exit would not notice the change.
-pub(crate) fn peer_exit_immutable() -> Rule {
-    rule(
-        "self.exitRef.name == oldSelf.exitRef.name",
-        "'exitRef.name cannot be changed from ' + oldSelf.exitRef.name + ' to ' + self.exitRef.name + ': create another \
-         MuxPeer'",
     )
 }
 

@@ -48,10 +48,35 @@ pub struct Ssh {
 }
 
 impl Ssh {
-    /// The port of the gateways and of their Service.
+    /// The value in force of the field of the same name.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.unwrap_or(2222)
+    }
+
+    /// The Secret's keys with the host keys.
+    pub fn host_keys(&self) -> impl Iterator<Item = &'static str> {
+        let asked = match &self.host_keys[..] {
+            [] => &[SshHostKey::Ed25519],
+            asked => asked,
+        };
+        asked.iter().map(|key| match key {
+            SshHostKey::Ed25519 => "ssh_host_ed25519_key",
+            SshHostKey::Ecdsa => "ssh_host_ecdsa_key",
+        })
+    }
+
+    /// The Secret's key for this kind of credentials, if users can log in with them.
+    #[must_use]
+    pub fn login(&self, login: SshLogin) -> Option<&'static str> {
+        let asked = match &self.logins[..] {
+            [] => &[SshLogin::AuthorizedKeys],
+            asked => asked,
+        };
+        asked.contains(&login).then_some(match login {
+            SshLogin::AuthorizedKeys => "authorized_keys",
+            SshLogin::TrustedUserCaKeys => "trusted_user_ca_keys",
+        })
     }
 }
 

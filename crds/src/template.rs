@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::patterns;
 
@@ -42,6 +42,7 @@ pub struct TemplateMetadata {
 }
 
 /// Scheduling, DNS and containers of pods, as in a PodSpec.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -51,13 +52,11 @@ pub struct TemplateSpec<C = ContainerName> {
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: BTreeMap<String, String>,
     /// Taints that the pods tolerate.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub tolerations: Vec<Toleration>,
     /// Scheduling constraints, as in a pod.
     pub affinity: Option<Affinity>,
     /// Topology spread constraints, as in a pod.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Name of a PriorityClass.
@@ -70,7 +69,6 @@ pub struct TemplateSpec<C = ContainerName> {
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::OBJECT_NAME))]
     pub scheduler_name: Option<String>,
     /// Secrets of the object's namespace with which the kubelet pulls images.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// How the pods resolve names.
@@ -78,11 +76,9 @@ pub struct TemplateSpec<C = ContainerName> {
     /// DNS servers, search domains and options, as in a pod.
     pub dns_config: Option<PodDNSConfig>,
     /// Additional lines of the pods' hosts file.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]
     pub host_aliases: Vec<HostAlias>,
     /// Compute resources of the containers, by name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub containers: Vec<TemplateContainer<C>>,
 }

@@ -2,10 +2,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
-use muxtunnel_gateway_config::{Cidr, WebSocketScheme};
+use muxtunnel_gateway_config::{Cidr, ConnectWebSocket, GatewayKey};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{
     Bottleneck, Carrier, CarrierStatus, Forward, Gateway, GatewayStatus, KeySource, KeyStatus,
@@ -16,6 +16,7 @@ use crate::{
 /// A tunnel between entry gateways, to which clients connect, and exit gateways, which dial the
 /// targets. Without `connect`, the exit gateways belong to this object. With `connect`, they belong
 /// to MuxExits elsewhere. The streams of all clients share a few carrier connections.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
@@ -58,8 +59,8 @@ use crate::{
     validation = rules::exits_have_identities("Certificates", "certificateNames"),
     validation = rules::web_socket_hosts_have_a_path(),
     validation = rules::https_has_no_certificates(),
-    validation = rules::connected_rendezvous_has_keys(),
-    validation = rules::connected_rendezvous_needs_byte_streams(),
+    validation = rules::rendezvous_has_keys("connect[].rendezvous"),
+    validation = rules::needs_byte_streams("connect[].rendezvous"),
     validation = rules::proxies_have_targets(),
     validation = rules::reverse_needs_listeners("reverseForwards"),
     validation = rules::network_needs_packets(),
@@ -79,7 +80,6 @@ use crate::{
 )]
 pub struct MuxTunnelSpec {
     /// The MuxClass of the object. A change rolls the gateways. Default: the class with `default`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = patterns::LABEL))]
     pub class_name: Option<String>,
     /// Whether the operator writes only the status of this object, and leaves its gateways unchanged.
@@ -88,7 +88,6 @@ pub struct MuxTunnelSpec {
     pub paused: bool,
     /// The MuxExits elsewhere to which the entry gateways connect. Default: the object has its own exit
     /// gateways.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub connect: Vec<Connect>,
     /// Settings of the entry gateways, which dial carriers.
@@ -102,24 +101,20 @@ pub struct MuxTunnelSpec {
     /// permits loopback, and a rule with the name `kubernetes.default.svc` permits the address of the
     /// API server's Service. Not permitted with `connect`. A change reaches running gateways without
     /// a restart. Default: only the targets of forwards.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub allow: Vec<crate::Rule>,
     /// Denied targets. These rules override `allow`. Not permitted with `connect`. A change reaches
     /// running gateways without a restart. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub deny: Vec<crate::Rule>,
     /// IPv6 prefixes of 32, 40, 48, 56, 64 or 96 bits that the exit's network translates to IPv4
     /// (NAT64, RFC 6052). An IPv6 address with such a prefix needs the same rule as the IPv4
     /// address that it contains. The prefix 64:ff9b::/96 is built in. Not permitted with `connect`.
     /// Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), inner(regex(pattern = patterns::NAT64_PREFIX)), extend("x-kubernetes-list-type" = "set"))]
     pub nat64_prefixes: Vec<Cidr>,
     /// Ports at which entry gateways listen, and their targets, which exit gateways dial. A change
     /// reaches running gateways without a restart.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(
         validation = rules::ports_unique(),
@@ -130,7 +125,6 @@ pub struct MuxTunnelSpec {
     /// `carrier.protocol` Native, HTTP2 or QUIC. With `connect`, `name` is the name of a port in
     /// `reversePorts` of the MuxExit, and `serviceName`, `nodePort` and `from` are not permitted. A
     /// change reaches running gateways without a restart.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(
         validation = rules::ports_unique(),
@@ -139,7 +133,6 @@ pub struct MuxTunnelSpec {
     pub reverse_forwards: Vec<ReverseForward>,
     /// Ports at which entry gateways listen, and whose clients name the targets. A change reaches
     /// running gateways without a restart.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(
         validation = rules::ports_unique(),
@@ -148,7 +141,6 @@ pub struct MuxTunnelSpec {
     pub proxies: Vec<Proxy>,
     /// Settings of the Services to which `serviceName` refers. A Service without settings is a
     /// ClusterIP.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub services: Vec<Service>,
     /// Carries IP packets between the networks of both ends, in addition to streams. Default: no IP
@@ -185,7 +177,7 @@ pub struct Connect {
     /// The lowest order that answers is used, and used again when it returns. Exits of equal order
     /// share the streams. Default: 0.
     #[schemars(range(min = 0, max = 100))]
-    pub order: Option<u32>,
+    pub order: Option<u8>,
     /// DNS name or IP address (IPv6 without brackets) of the exit, or of the Ingress or proxy in front
     /// of it. Required without `rendezvous`.
     #[schemars(length(min = 1, max = 253), regex(pattern = patterns::HOST))]
@@ -201,7 +193,7 @@ pub struct Connect {
     /// in `status.publicKeys` of this object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::EXIT_KEY)), extend("x-kubernetes-list-type" = "set"))]
-    pub public_keys: Vec<String>,
+    pub public_keys: Vec<GatewayKey>,
     /// Security mode Certificates: DNS names, IP addresses and URIs. The exit's certificate must
     /// contain at least one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -223,24 +215,11 @@ pub struct RendezvousRef {
     pub port: u16,
     /// The keys of the rendezvous, from `status.publicKeys` of the MuxRendezvous.
     #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::RENDEZVOUS_KEY)), extend("x-kubernetes-list-type" = "set"))]
-    pub public_keys: Vec<String>,
-}
-
-/// WebSocket connections to one exit.
-#[skip_serializing_none]
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct ConnectWebSocket {
-    /// The host in the HTTP requests of the entry. An Ingress can route by this host. Default: `host`
-    /// of the exit.
-    #[schemars(length(min = 1, max = 260), regex(pattern = patterns::HOST_HEADER))]
-    pub host: Option<String>,
-    /// The scheme of the requests. HTTPS needs security mode PublicKeys or None. Default: HTTP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheme: Option<WebSocketScheme>,
+    pub public_keys: Vec<GatewayKey>,
 }
 
 /// The observed state of a tunnel.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -253,16 +232,13 @@ pub struct MuxTunnelStatus {
     /// The conditions Accepted, Programmed, Connected, Available, CredentialsValid, TuningApplied,
     /// WANEmulated, NetworkReady, Ready, Reconciling and Stalled. A condition that does not apply is
     /// absent.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// With `connect` and security mode PublicKeys: the public keys of the entry, which a MuxPeer
     /// enters. The newest key comes first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4), inner(length(max = 63)), extend("x-kubernetes-list-type" = "atomic"))]
     pub public_keys: Vec<String>,
     /// The key pairs of `publicKeys`, with their Secrets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secretName"]))]
     pub keys: Vec<KeyStatus>,
     /// The entry gateways.
@@ -270,7 +246,6 @@ pub struct MuxTunnelStatus {
     /// The exit gateways of this object.
     pub exit: Option<GatewayStatus>,
     /// The Services that clients dial.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub services: Vec<ServiceStatus>,
     /// The exits of `spec.connect`.
@@ -283,7 +258,6 @@ pub struct MuxTunnelStatus {
     /// The IP packets of `spec.network`.
     pub network: Option<NetworkStatus>,
     /// The effective values of sysctls in the gateways.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub sysctls: Vec<SysctlStatus>,
 }

@@ -28,7 +28,7 @@ use std::process::Command;
 
 use common::*;
 use ends::*;
-use muxtunnel_gateway_config::{KeyRole, key_text};
+use muxtunnel_gateway_config::{Role, key_text};
 
 /// Each protocol, and the lines of both files that select its transport.
 const WAYS: [(&str, &str); 8] = [
@@ -203,7 +203,7 @@ fn keys_that_would_let_anyone_in_are_refused_before_the_gateway_starts() {
         ];
         refused(&[&fixed[..], peers].concat())
     };
-    let small = key_text(KeyRole::Entry, &[0; 32]);
+    let small = key_text(Role::Entry, &[0; 32]);
     let mut corrupted = entry_key.entry.clone();
     corrupted.replace_range(20..21, if &corrupted[20..21] == "q" { "p" } else { "q" });
     for (peer, problem) in [

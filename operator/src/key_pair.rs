@@ -14,7 +14,7 @@ use muxtunnel_contract::secrets::{
     ENTRY_KEY, ENTRY_NAME, ENTRY_PUBLIC_KEY, EXIT_KEY, EXIT_NAMES, EXIT_PUBLIC_KEY, KEY_TYPE,
     PRIVATE_KEY, PUBLIC_KEY,
 };
-use muxtunnel_gateway_config::{GatewayKey, KeyRole};
+use muxtunnel_gateway_config::{GatewayKey, Role};
 use zeroize::Zeroizing;
 
 use crate::labels;
@@ -37,7 +37,7 @@ impl KeyPair {
     ///
     /// # Errors
     /// [`KeyPairError`].
-    pub fn random(role: KeyRole) -> Result<Self, KeyPairError> {
+    pub fn random(role: Role) -> Result<Self, KeyPairError> {
         let key = Ed25519KeyPair::generate().map_err(|_| KeyPairError)?;
         let document = key.to_pkcs8v1().map_err(|_| KeyPairError)?;
         let text = Zeroizing::new(STANDARD.encode(document.as_ref()));
@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn a_pair_has_the_key_of_each_end_with_its_role() {
         let (entry, exit) = (
-            KeyPair::random(KeyRole::Entry).unwrap(),
-            KeyPair::random(KeyRole::Exit).unwrap(),
+            KeyPair::random(Role::Entry).unwrap(),
+            KeyPair::random(Role::Exit).unwrap(),
         );
         assert_ne!(entry.public.bytes(), exit.public.bytes());
         let place = Place {

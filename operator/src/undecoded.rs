@@ -17,7 +17,7 @@ use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition::READY;
-use muxtunnel_crds::readable;
+use muxtunnel_crds::{Member, readable};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -92,11 +92,16 @@ fn required() -> Value {
     json!({"exitRef": {"name": ""}, "members": []})
 }
 
-/// The same, with the field that decides which operator serves the object.
+/// The same, with the field that decides which operator serves the object, and with the members of a
+/// rendezvous, because a member that was removed is refused in every state of the object.
 fn served(object: &Value) -> Value {
     let mut spec = required();
     if let Some(class) = object["spec"]["className"].as_str() {
         spec["className"] = json!(class);
+    }
+    let members = serde_json::from_value::<Vec<Member>>(object["spec"]["members"].clone());
+    if let Ok(members) = members {
+        spec["members"] = json!(members);
     }
     spec
 }

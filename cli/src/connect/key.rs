@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use muxtunnel_gateway_config::{GatewayKey, KeyRole};
+use muxtunnel_gateway_config::{GatewayKey, Role};
 use rustix::fs::{FlockOperation, flock};
 
 use super::gate::Gate;
@@ -77,7 +77,7 @@ fn lock(file: &Path, name: &str) -> Result<File> {
 /// The entry's key in the output of `muxgate keygen`.
 fn public(said: &str) -> Result<GatewayKey> {
     let mut keys = said.lines().map(str::trim);
-    let key = keys.find_map(|line| GatewayKey::of_role(line, KeyRole::Entry).ok());
+    let key = keys.find_map(|line| GatewayKey::of_role(line, Role::Entry).ok());
     key.context("`muxgate keygen` has not printed a key of an entry (mte1...): use the muxgate of this version")
 }
 

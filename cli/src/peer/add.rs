@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use muxtunnel_crds::Endpoint;
-use muxtunnel_gateway_config::{GatewayKey, KeyRole, Peer as GatewayPeer, PeerList, check_peers};
+use muxtunnel_gateway_config::{GatewayKey, Peer as GatewayPeer, PeerList, Role, check_peers};
 use serde::Serialize;
 
 use super::{PeerView, Wanted, exit, in_seconds, reverse_ports, reverse_ports_text};
@@ -65,7 +65,7 @@ pub(super) async fn run(
 /// Checks the keys as the exit's gateways do.
 fn keys(texts: &[String]) -> Result<Vec<GatewayKey>, String> {
     let key = |text: &String| {
-        let key = GatewayKey::of_role(text.trim(), KeyRole::Entry);
+        let key = GatewayKey::of_role(text.trim(), Role::Entry);
         key.map_err(|error| format!("--key: {error}"))
     };
     let keys = texts.iter().map(key).collect::<Result<Vec<_>, _>>()?;
@@ -156,18 +156,18 @@ mod tests {
 
     use super::*;
 
-    fn text(role: KeyRole, byte: u8) -> String {
+    fn text(role: Role, byte: u8) -> String {
         key_text(role, &[byte; KEY_BYTES])
     }
 
     #[test]
     fn only_keys_of_entries_are_accepted() {
-        let one = text(KeyRole::Entry, 7);
+        let one = text(Role::Entry, 7);
         assert_eq!(keys(std::slice::from_ref(&one)).unwrap().len(), 1);
         let wrong = one.replacen("mte1q", "mte1p", 1);
         for (given, said) in [
             (
-                vec![text(KeyRole::Exit, 7)],
+                vec![text(Role::Exit, 7)],
                 "the key of an exit (mtx1...), but an entry (mte1...)",
             ),
             (vec![wrong], "the checksum is wrong"),

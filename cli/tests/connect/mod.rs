@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use clap::Parser;
-use muxtunnel_gateway_config::{KEY_BYTES, KeyRole, key_text};
+use muxtunnel_gateway_config::{KEY_BYTES, Role, key_text};
 use muxtunnel_testkit::wait::until;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn with_exit(entry: &str) -> Cluster {
     let cluster = Cluster::start();
     cluster.object("exit.yaml", |exit| {
         exit["spec"]["reversePorts"] = json!([{"name": "hook", "port": 9000}]);
-        exit["status"]["publicKeys"] = json!([key_text(KeyRole::Exit, &[9; KEY_BYTES])]);
+        exit["status"]["publicKeys"] = json!([key_text(Role::Exit, &[9; KEY_BYTES])]);
     });
     let script = format!(
         "#!/bin/sh\n\
@@ -33,7 +33,7 @@ fn with_exit(entry: &str) -> Cluster {
          entry) echo \"$@\" > arguments; {entry};;\n\
          esac\n",
         key(7),
-        key_text(KeyRole::Exit, &[7; KEY_BYTES]),
+        key_text(Role::Exit, &[7; KEY_BYTES]),
     );
     let file = cluster.file("muxgate");
     std::fs::write(&file, script).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{KEY_BYTES, KeyRole, key_text};
+use muxtunnel_gateway_config::{KEY_BYTES, Role, key_text};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Ran};
@@ -14,7 +14,7 @@ const ENTRY: &str = "muxtunnels/web@shop";
 const PEER: &str = "muxpeers/web-here@backend";
 
 fn exit_key() -> String {
-    key_text(KeyRole::Exit, &[9; KEY_BYTES])
+    key_text(Role::Exit, &[9; KEY_BYTES])
 }
 
 /// A cluster with the Service web.
@@ -123,7 +123,7 @@ fn a_new_key_of_the_exit_reaches_the_entry() {
     let cluster = with_service();
     let line = "link svc/web:80 --from here --to far";
     assert_eq!(run(&cluster, line, "True").status, 0);
-    let newer = key_text(KeyRole::Exit, &[8; KEY_BYTES]);
+    let newer = key_text(Role::Exit, &[8; KEY_BYTES]);
     let mut exit = cluster.get(EXIT).unwrap();
     exit["status"]["publicKeys"] = json!([newer, exit_key()]);
     cluster.put(EXIT, exit);

@@ -1,13 +1,13 @@
 //! `peer`: what is written, what is refused before anything is written, and what is shown.
 
-use muxtunnel_gateway_config::{KEY_BYTES, KeyRole, key_text};
+use muxtunnel_gateway_config::{KEY_BYTES, Role, key_text};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
 
 /// A key of an entry.
 pub(crate) fn key(byte: u8) -> String {
-    key_text(KeyRole::Entry, &[byte; KEY_BYTES])
+    key_text(Role::Entry, &[byte; KEY_BYTES])
 }
 
 /// A cluster with an exit that has a reverse port.
@@ -95,7 +95,7 @@ fn what_cannot_be_a_peer_is_refused_before_anything_is_written() {
         json!({"spec": {"exitRef": {"name": "another"}, "publicKeys": []}}),
     );
     let good = key(7);
-    let exits = key_text(KeyRole::Exit, &[7; KEY_BYTES]);
+    let exits = key_text(Role::Exit, &[7; KEY_BYTES]);
     let broken = good.replacen("mte1q", "mte1p", 1);
     for (line, status, said) in [
         (

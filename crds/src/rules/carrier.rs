@@ -3,7 +3,7 @@
 use kube::core::Rule;
 use muxtunnel_gateway_config::{Capabilities, Protocol};
 
-use super::{given, or, rule, set, value};
+use super::{any, given, no_item, or, rule, set, value};
 
 /// CEL: the protocol of the carriers of an object.
 pub(super) fn protocol() -> String {
@@ -127,27 +127,29 @@ fn needs_capability(condition: &str, field: &str, capability: fn(Capabilities) -
 }
 
 pub(crate) fn sources_are_sent() -> Rule {
-    let sends = "has(f.proxyProtocol) && has(f.proxyProtocol.send)";
     let protocol = protocol();
-    rule(
-        format!(
-            "{protocol} in {} || !has(self.forwards) || self.forwards.all(f, !({sends}))",
-            set(&protocols(|can| can.source))
-        ),
-        format!(
-            "'forward %s: proxyProtocol.send needs carrier.protocol {}, not %s'.format([self.forwards.filter(f, \
-             {sends})[0].name, {protocol}])",
-            choice(|can| can.source)
-        ),
+    let unless = format!("{protocol} in {}", set(&protocols(|can| can.source)));
+    let sends = "has(f.proxyProtocol) && has(f.proxyProtocol.send)";
+    let text = format!(
+        "forward %s: proxyProtocol.send needs carrier.protocol {}, not %s",
+        choice(|can| can.source)
+    );
+    no_item(
+        &unless,
+        "self.forwards",
+        sends,
+        &text,
+        &[".name", &protocol],
     )
 }
 
 /// A rendezvous joins byte streams. A header of the PROXY protocol begins a byte stream.
-fn needs_byte_streams(condition: &str, field: &str) -> Rule {
+pub(crate) fn needs_byte_streams(field: &str) -> Rule {
     let (protocol, transport) = (protocol(), value("self.carrier.transport", "TCP"));
     rule(
         format!(
-            "!{condition} || ({protocol} in {} && {transport} in ['TCP', 'WebSocket'])",
+            "!{} || ({protocol} in {} && {transport} in ['TCP', 'WebSocket'])",
+            any(field),
             set(&protocols(|can| can.bytes))
         ),
         format!(
@@ -156,16 +158,4 @@ fn needs_byte_streams(condition: &str, field: &str) -> Rule {
             set(&protocols(|can| !can.bytes))
         ),
     )
-}
-
-pub(crate) fn trusted_proxies_need_byte_streams() -> Rule {
-    needs_byte_streams(&given("trustedProxies"), "trustedProxies")
-}
-
-pub(crate) fn rendezvous_needs_byte_streams() -> Rule {
-    needs_byte_streams(&given("rendezvous"), "rendezvous")
-}
-
-pub(crate) fn connected_rendezvous_needs_byte_streams() -> Rule {
-    needs_byte_streams(super::connect::AT_A_RENDEZVOUS, "connect[].rendezvous")
 }

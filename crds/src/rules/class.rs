@@ -13,15 +13,6 @@ pub(crate) fn class_name() -> Rule {
     )
 }
 
-/// Two operators would otherwise write the same gateways.
-pub(crate) fn controller_name_immutable() -> Rule {
-    rule(
-        "self.controllerName == oldSelf.controllerName",
-        "'controllerName cannot be changed from ' + oldSelf.controllerName + ' to ' + self.controllerName + ': create \
-         another MuxClass'",
-    )
-}
-
 pub(crate) fn selector_of_namespaces() -> Rule {
     rule(
         "(self.from == 'Selector') == has(self.selector)",

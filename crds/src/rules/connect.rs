@@ -3,11 +3,7 @@
 use kube::core::Rule;
 
 use super::security::mode;
-use super::{excludes, given, has, rule};
-
-/// CEL: an exit is reached at a rendezvous.
-pub(super) const AT_A_RENDEZVOUS: &str =
-    "(has(self.connect) && self.connect.exists(c, has(c.rendezvous)))";
+use super::{any, excludes, given, has, no_item, rule};
 
 pub(crate) fn connect_has_an_address() -> Rule {
     rule(
@@ -58,31 +54,25 @@ pub(crate) fn certificates_of_own_ends() -> Rule {
 }
 
 pub(crate) fn reverse_ports_are_of_the_exit() -> Rule {
-    let set = "(has(f.serviceName) || has(f.nodePort) || has(f.from))";
-    rule(
-        format!(
-            "!{} || !has(self.reverseForwards) || self.reverseForwards.all(f, !{set})",
-            given("connect")
-        ),
-        format!(
-            "'reverse forward %s: with connect, the MuxExit has serviceName, nodePort and from of its port: remove \
-             them'.format([self.reverseForwards.filter(f, {set})[0].name])"
-        ),
+    no_item(
+        &format!("!{}", given("connect")),
+        "self.reverseForwards",
+        "has(f.serviceName) || has(f.nodePort) || has(f.from)",
+        "reverse forward %s: with connect, the MuxExit has serviceName, nodePort and from of its port: remove them",
+        &[".name"],
     )
 }
 
 /// The operator knows only the Services of its own cluster.
 pub(crate) fn services_are_of_the_exit(list: &str, targets: &str) -> Rule {
-    let elsewhere = format!("has(f.{targets}) && f.{targets}.exists(t, has(t.serviceRef))");
-    rule(
-        format!(
-            "!{} || !has(self.{list}) || self.{list}.all(f, !({elsewhere}))",
-            given("connect")
+    no_item(
+        &format!("!{}", given("connect")),
+        &format!("self.{list}"),
+        &format!("has(f.{targets}) && f.{targets}.exists(t, has(t.serviceRef))"),
+        &format!(
+            "{list} %s: with connect, the exit dials the target: use host in place of serviceRef"
         ),
-        format!(
-            "'{list} %s: with connect, the exit dials the target: use host in place of \
-             serviceRef'.format([self.{list}.filter(f, {elsewhere})[0].name])"
-        ),
+        &[".name"],
     )
 }
 
@@ -101,13 +91,12 @@ pub(crate) fn exits_have_identities(mode_needed: &str, field: &str) -> Rule {
 }
 
 pub(crate) fn web_socket_hosts_have_a_path() -> Rule {
-    rule(
-        format!(
-            "!has(self.connect) || {} || self.connect.all(c, !has(c.webSocket))",
-            has("self.carrier.webSocket")
-        ),
-        "'connect %s: webSocket needs carrier.webSocket.path'.format([self.connect.filter(c, \
-         has(c.webSocket))[0].name])",
+    no_item(
+        &has("self.carrier.webSocket"),
+        "self.connect",
+        "has(f.webSocket)",
+        "connect %s: webSocket needs carrier.webSocket.path",
+        &[".name"],
     )
 }
 
@@ -135,18 +124,10 @@ pub(crate) fn https_has_a_host() -> Rule {
 }
 
 /// A rendezvous knows an exit by its key.
-pub(crate) fn connected_rendezvous_has_keys() -> Rule {
-    rendezvous_has_keys_if(AT_A_RENDEZVOUS)
-}
-
-pub(crate) fn rendezvous_has_keys() -> Rule {
-    rendezvous_has_keys_if(&given("rendezvous"))
-}
-
-fn rendezvous_has_keys_if(condition: &str) -> Rule {
+pub(crate) fn rendezvous_has_keys(field: &str) -> Rule {
     let mode = mode();
     rule(
-        format!("!{condition} || {mode} == 'PublicKeys'"),
+        format!("!{} || {mode} == 'PublicKeys'", any(field)),
         format!("'a rendezvous needs security.mode PublicKeys, not ' + {mode}"),
     )
 }

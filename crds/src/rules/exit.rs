@@ -4,7 +4,7 @@ use kube::core::Rule;
 use muxtunnel_contract::ports;
 
 use super::ports::{reserved, reserved_ports};
-use super::{excludes, given, rule};
+use super::{excludes, given, no_item, rule};
 
 pub(crate) fn exit_has_work() -> Rule {
     rule(
@@ -36,13 +36,12 @@ pub(crate) fn ssh_port_reserved() -> Rule {
 }
 
 pub(crate) fn ssh_port_is_no_reverse_port() -> Rule {
-    let same = "f.port == (has(self.ssh.port) ? self.ssh.port : 2222)";
-    rule(
-        format!("!has(self.ssh) || !has(self.reversePorts) || self.reversePorts.all(f, !({same}))"),
-        format!(
-            "'reversePorts %s has the port of ssh, %d: choose another port'.format([self.reversePorts.filter(f, \
-             {same})[0].name, self.reversePorts.filter(f, {same})[0].port])"
-        ),
+    no_item(
+        "!has(self.ssh)",
+        "self.reversePorts",
+        "f.port == (has(self.ssh.port) ? self.ssh.port : 2222)",
+        "reversePorts %s has the port of ssh, %d: choose another port",
+        &[".name", ".port"],
     )
 }
 

@@ -2,7 +2,7 @@
 
 use kube::core::Rule;
 
-use super::{given, or, rule};
+use super::{given, no_item, or, rule};
 
 /// CEL: clients outside the cluster reach the Service with these settings.
 const EXPOSED: &str = "(has(self.type) && self.type != 'ClusterIP')";
@@ -47,24 +47,26 @@ fn exposed(suffix: &str) -> String {
 /// Without `from` the NetworkPolicy admits only the object's namespace, so a public port would have
 /// no clients.
 pub(crate) fn clients_needed(list: &str, suffix: &str) -> Rule {
-    let open = format!("!has(f.from) && {}", exposed(suffix));
-    rule(
-        format!("!has(self.spec.{list}) || self.spec.{list}.all(f, !({open}))"),
-        format!(
-            "'{list} %s: its Service is of type NodePort or LoadBalancer, and needs from, the clients that may reach the \
-             port'.format([self.spec.{list}.filter(f, {open})[0].name])"
+    no_item(
+        "",
+        &format!("self.spec.{list}"),
+        &format!("!has(f.from) && {}", exposed(suffix)),
+        &format!(
+            "{list} %s: its Service is of type NodePort or LoadBalancer, and needs from, the clients that may reach the port"
         ),
+        &[".name"],
     )
 }
 
 pub(crate) fn node_ports_need_exposure(list: &str, suffix: &str) -> Rule {
-    let inside = format!("has(f.nodePort) && !{}", exposed(suffix));
-    rule(
-        format!("!has(self.spec.{list}) || self.spec.{list}.all(f, !({inside}))"),
-        format!(
-            "'{list} %s: nodePort needs a Service of type NodePort or LoadBalancer in \
-             services'.format([self.spec.{list}.filter(f, {inside})[0].name])"
+    no_item(
+        "",
+        &format!("self.spec.{list}"),
+        &format!("has(f.nodePort) && !{}", exposed(suffix)),
+        &format!(
+            "{list} %s: nodePort needs a Service of type NodePort or LoadBalancer in services"
         ),
+        &[".name"],
     )
 }
 
@@ -87,15 +89,12 @@ pub(crate) fn service_names_are_of_nobody_else(list: &str, suffix: &str) -> Rule
         "has(f.serviceName) && f.serviceName.matches('({})$') && f.serviceName != self.metadata.name + '{suffix}'",
         OWN_SERVICE_ENDS.join("|")
     );
-    let first = format!("self.spec.{list}.filter(f, {taken})[0]");
-    rule(
-        format!("!has(self.spec.{list}) || self.spec.{list}.all(f, !({taken}))"),
-        format!(
-            "'{list} %s: serviceName %s has the form of a Service of another object: choose a name that does not end in \
-             {}'.format([{first}.name, {first}.serviceName])",
-            or(&OWN_SERVICE_ENDS)
-        ),
-    )
+    let text = format!(
+        "{list} %s: serviceName %s has the form of a Service of another object: choose a name that does not end in {}",
+        or(&OWN_SERVICE_ENDS)
+    );
+    let list = format!("self.spec.{list}");
+    no_item("", &list, &taken, &text, &[".name", ".serviceName"])
 }
 
 /// Settings of a Service that does not exist would have no effect. `lists` are the lists of ports,
@@ -108,18 +107,15 @@ pub(crate) fn services_are_used(lists: &[(&str, &str)]) -> Rule {
             _ => String::new(),
         };
         format!(
-            "({is_own}has(self.spec.{list}) && self.spec.{list}.exists(f, has(f.serviceName) ? f.serviceName == s.name : s.name \
+            "({is_own}has(self.spec.{list}) && self.spec.{list}.exists(p, has(p.serviceName) ? p.serviceName == f.name : f.name \
              == self.metadata.name + '{suffix}'))"
         )
     });
-    let used = format!("({})", uses.collect::<Vec<_>>().join(" || "));
+    let unused = format!("!({})", uses.collect::<Vec<_>>().join(" || "));
     let names: Vec<_> = lists.iter().map(|(list, _)| *list).collect();
-    rule(
-        format!("!has(self.spec.services) || self.spec.services.all(s, {used})"),
-        format!(
-            "'services %s: no port of {} has this serviceName: correct the name, or remove the \
-             item'.format([self.spec.services.filter(s, !{used})[0].name])",
-            or(&names)
-        ),
-    )
+    let text = format!(
+        "services %s: no port of {} has this serviceName: correct the name, or remove the item",
+        or(&names)
+    );
+    no_item("", "self.spec.services", &unused, &text, &[".name"])
 }

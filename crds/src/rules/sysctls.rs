@@ -2,7 +2,7 @@
 
 use kube::core::Rule;
 
-use super::rule;
+use super::no_item;
 
 /// Sysctls that exist once per node. A pod cannot set them. Source: net/core/sysctl_net_core.c and
 /// net/ipv4/sysctl_net_ipv4.c, tables that are registered only for the initial namespace.
@@ -39,72 +39,68 @@ const OF_THE_OPERATOR: &str = muxtunnel_contract::sysctls::UNPRIVILEGED_PORT_STA
 /// Sysctls with three values.
 const THREE_VALUES: &str = "['net.ipv4.tcp_rmem', 'net.ipv4.tcp_wmem']";
 
-/// CEL: sysctl `s` belongs to a pod's own namespaces. Source: the kubelet's table of namespaced
+/// CEL: sysctl `f` belongs to a pod's own namespaces. Source: the kubelet's table of namespaced
 /// prefixes (pkg/kubelet/sysctl), without sysctls that are not namespaced although their prefix is
 /// in that table.
 fn namespaced() -> String {
     format!(
-        "(!(s.name in {NOT_NAMESPACED}) && (s.name.startsWith('net.') || \
-         s.name.startsWith('kernel.shm') || s.name.startsWith('kernel.msg') || \
-         s.name == 'kernel.sem' || s.name.startsWith('fs.mqueue.')))"
+        "(!(f.name in {NOT_NAMESPACED}) && (f.name.startsWith('net.') || \
+         f.name.startsWith('kernel.shm') || f.name.startsWith('kernel.msg') || \
+         f.name == 'kernel.sem' || f.name.startsWith('fs.mqueue.')))"
     )
 }
 
 pub(crate) fn sysctls_namespaced() -> Rule {
-    let namespaced = namespaced();
-    rule(
-        format!("!has(self.sysctls) || self.sysctls.all(s, {namespaced})"),
-        format!(
-            "'sysctl %s is not namespaced: it applies to a whole node, so a pod cannot have its own value: remove \
-             the sysctl'.format([self.sysctls.filter(s, !{namespaced})[0].name])"
-        ),
+    no_item(
+        "",
+        "self.sysctls",
+        &format!("!{}", namespaced()),
+        "sysctl %s is not namespaced: it applies to a whole node, so a pod cannot have its own value: remove the sysctl",
+        &[".name"],
     )
 }
 
 pub(crate) fn sysctls_of_the_operator() -> Rule {
-    rule(
-        format!("!has(self.sysctls) || self.sysctls.all(s, s.name != '{OF_THE_OPERATOR}')"),
-        format!(
-            "'sysctl {OF_THE_OPERATOR} is set by the operator, so that gateways listen on any port \
-             without privileges: remove the sysctl'"
-        ),
+    no_item(
+        "",
+        "self.sysctls",
+        &format!("f.name == '{OF_THE_OPERATOR}'"),
+        "sysctl %s is set by the operator, so that gateways listen on any port without privileges: remove the sysctl",
+        &[".name"],
     )
 }
 
 /// This rule accepts the sysctls that the two rules above refuse, because its message recommends
 /// `allowUnsafe`, which cannot permit them.
 pub(crate) fn sysctls_unsafe() -> Rule {
-    let safe = format!(
-        "(s.name in ['{}'] || s.name == '{OF_THE_OPERATOR}' || !{})",
+    let fault = format!(
+        "!(f.name in ['{}'] || f.name == '{OF_THE_OPERATOR}' || !{})",
         SAFE.join("', '"),
         namespaced()
     );
-    rule(
-        format!(
-            "!has(self.sysctls) || (has(self.allowUnsafe) && self.allowUnsafe) || \
-             self.sysctls.all(s, {safe})"
-        ),
-        format!(
-            "'sysctl %s is not in Kubernetes\\' safe set: set allowUnsafe, and permit the sysctl on the nodes \
-             with the kubelet flag --allowed-unsafe-sysctls'.format([self.sysctls.filter(s, !{safe})[0].name])"
-        ),
+    no_item(
+        "(has(self.allowUnsafe) && self.allowUnsafe)",
+        "self.sysctls",
+        &fault,
+        "sysctl %s is not in Kubernetes\\' safe set: set allowUnsafe, and permit the sysctl on the nodes with the kubelet \
+         flag --allowed-unsafe-sysctls",
+        &[".name"],
     )
 }
 
 /// With a malformed value, the pod's sandbox never starts.
 pub(crate) fn sysctl_values() -> Rule {
-    let fits = format!(
-        "(s.name in {THREE_VALUES} ? s.value.matches('^[0-9]{{1,9}} [0-9]{{1,9}} [0-9]{{1,9}}$') : \
-         s.name == 'net.ipv4.ip_local_port_range' ? \
-         s.value.matches('^[0-9]{{1,5}} [0-9]{{1,5}}$') : true)"
+    let fault = format!(
+        "!(f.name in {THREE_VALUES} ? f.value.matches('^[0-9]{{1,9}} [0-9]{{1,9}} [0-9]{{1,9}}$') : \
+         f.name == 'net.ipv4.ip_local_port_range' ? \
+         f.value.matches('^[0-9]{{1,5}} [0-9]{{1,5}}$') : true)"
     );
-    rule(
-        format!("!has(self.sysctls) || self.sysctls.all(s, {fits})"),
-        format!(
-            "'sysctl %s: the kernel does not accept the value %s: use three numbers of bytes (minimum, \
-             default, maximum) for tcp_rmem and tcp_wmem, and two ports for \
-             ip_local_port_range'.format([self.sysctls.filter(s, !{fits})[0].name, \
-             self.sysctls.filter(s, !{fits})[0].value])"
-        ),
+    no_item(
+        "",
+        "self.sysctls",
+        &fault,
+        "sysctl %s: the kernel does not accept the value %s: use three numbers of bytes (minimum, default, maximum) for \
+         tcp_rmem and tcp_wmem, and two ports for ip_local_port_range",
+        &[".name", ".value"],
     )
 }

@@ -122,42 +122,22 @@ impl Config {
     }
 
     fn check_role(&self) -> Result<(), ConfigError> {
-        match self.role {
-            Role::Entry => {
-                if self.listen.is_some() {
-                    return Err(ConfigError::field(
-                        "listen",
-                        "an entry does not listen for carriers: remove the field",
-                    ));
-                }
+        let waits = !self.rendezvous.is_empty();
+        let problem = match (self.role, self.listen.as_deref()) {
+            (Role::Entry, None) => return Ok(()),
+            (Role::Exit, None) if waits => return Ok(()),
+            (Role::Entry, Some(_)) => "an entry does not listen for carriers: remove the field",
+            (Role::Exit, Some(_)) if waits => {
+                "an exit behind a rendezvous does not listen for carriers: remove the field"
             }
-            Role::Exit if !self.rendezvous.is_empty() => {
-                if self.listen.is_some() {
-                    let problem = "an exit behind a rendezvous does not listen for carriers: remove the field";
-                    return Err(ConfigError::field("listen", problem));
-                }
+            (Role::Exit, Some(listen)) => return carrier::check_listen(self, listen),
+            (Role::Rendezvous, Some(listen)) => return check_addr_port("listen", listen),
+            (Role::Exit, None) => "an exit needs an ADDRESS:PORT to listen for carriers",
+            (Role::Rendezvous, None) => {
+                "a rendezvous needs an ADDRESS:PORT to listen for leaf gateways"
             }
-            Role::Exit | Role::Rendezvous => {
-                let listen = self.listen.as_deref().ok_or_else(|| {
-                    ConfigError::field(
-                        "listen",
-                        match self.role {
-                            Role::Rendezvous => {
-                                "a rendezvous needs an ADDRESS:PORT to listen for leaf gateways"
-                            }
-                            Role::Exit | Role::Entry => {
-                                "an exit needs an ADDRESS:PORT to listen for carriers"
-                            }
-                        },
-                    )
-                })?;
-                match self.role {
-                    Role::Rendezvous => check_addr_port("listen", listen)?,
-                    Role::Exit | Role::Entry => carrier::check_listen(self, listen)?,
-                }
-            }
-        }
-        Ok(())
+        };
+        Err(ConfigError::field("listen", problem))
     }
 }
 

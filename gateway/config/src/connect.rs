@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::carrier::{check_command, check_connect};
 use crate::gateway_key::GatewayKey;
 use crate::peers::{Peer, PeerList, check_certificate_peers, check_peers};
 use crate::rendezvous::{self, ConnectRendezvous};
+use crate::text::is_default;
 use crate::{Config, ConfigError, Role, Security, UNIX_PREFIX};
 
 /// Maximum number of exits in `connect`.
@@ -19,6 +20,7 @@ pub const ORDER_MAX: u8 = 100;
 pub const CONNECT_NAME_LENGTH_MAX: usize = 15;
 
 /// One exit of an entry.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -28,7 +30,7 @@ pub struct Connect {
     pub name: String,
     /// The entry uses the exits of the lowest order that answers, and uses them again when they
     /// return: 0..=[`ORDER_MAX`]. Exits of the same order share the streams.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub order: u8,
     /// `host:port` or `unix:/path` of the exit's carrier listener. The host may have several
     /// addresses, each of which is an exit.
@@ -37,36 +39,44 @@ pub struct Connect {
     /// [`COMMAND_WORDS_MAX`](crate::COMMAND_WORDS_MAX) words. The entry starts the program for each
     /// carrier, without a shell. The program's standard input and output are the connection to the
     /// exit. The entry then has no other exit.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// Instead of `address`: the exit waits at a rendezvous. Only mode PublicKeys.
     pub rendezvous: Option<ConnectRendezvous>,
     /// Mode PublicKeys: the exit's keys, 1..=[`PEER_KEYS_MAX`](crate::PEER_KEYS_MAX).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub public_keys: Vec<GatewayKey>,
     /// Mode Certificates: the exit's certificate must contain one of these names, as in
     /// [`Peer::certificate_names`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificate_names: Vec<String>,
     /// Settings of WebSocket carriers to this exit.
     pub web_socket: Option<ConnectWebSocket>,
 }
 
-/// Settings of WebSocket carriers to one exit.
+/// WebSocket connections to one exit.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schemars",
+    derive(schemars::JsonSchema),
+    schemars(transform = crate::schema::open)
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConnectWebSocket {
-    /// The Host header of the request. Default: the address.
+    /// The host in the HTTP requests of the entry. An Ingress can route by this host. Default: the
+    /// host of the exit.
+    #[cfg_attr(
+        feature = "schemars",
+        schemars(length(min = 1, max = 260), regex(pattern = r"^[-_.:\[\]a-zA-Z0-9]+$"))
+    )]
     pub host: Option<String>,
-    /// The scheme of the request.
-    #[serde(default, skip_serializing_if = "WebSocketScheme::is_http")]
+    /// The scheme of the requests. HTTP: the entry sends the request without TLS of its own. HTTPS:
+    /// TLS 1.3 to the proxy in front of the exit, verified by the system's certificates for the host
+    /// of the request. The carrier's own TLS runs inside. HTTPS needs security mode PublicKeys or
+    /// None. Default: HTTP.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub scheme: WebSocketScheme,
 }
 
-/// The scheme of WebSocket requests. HTTP: the entry sends the request without TLS of its own. HTTPS:
-/// TLS 1.3 to the proxy in front of the exit, verified by the system's certificates for the host of
-/// the request. The carrier's own TLS runs inside. Default: HTTP.
+/// The scheme of WebSocket requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum WebSocketScheme {
@@ -77,18 +87,6 @@ pub enum WebSocketScheme {
     /// TLS to the proxy, outside of the WebSocket connection.
     #[serde(rename = "HTTPS")]
     Https,
-}
-
-impl WebSocketScheme {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-    fn is_http(&self) -> bool {
-        *self == Self::Http
-    }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-const fn is_zero(order: &u8) -> bool {
-    *order == 0
 }
 
 impl Connect {
@@ -116,19 +114,6 @@ impl Connect {
         let address = self.address.as_deref();
         address.is_some_and(|address| address.starts_with(UNIX_PREFIX))
     }
-
-    /// The exit without the identities that it may prove.
-    fn without_identities(&self) -> Self {
-        Self {
-            public_keys: Vec::new(),
-            certificate_names: Vec::new(),
-            rendezvous: self.rendezvous.as_ref().map(|place| ConnectRendezvous {
-                public_keys: Vec::new(),
-                ..place.clone()
-            }),
-            ..self.clone()
-        }
-    }
 }
 
 /// Whether an exit of `connect` is a Unix socket.
@@ -143,34 +128,37 @@ pub(crate) fn has_hosts(config: &Config) -> bool {
     config.connect.iter().all(has)
 }
 
-/// The exits without their identities: the part that needs a restart.
-pub(crate) fn without_identities(exits: &[Connect]) -> Vec<Connect> {
-    exits.iter().map(Connect::without_identities).collect()
-}
-
-/// The exits of `running` with the identities of the exits of the same names in `new`.
-pub(crate) fn with_identities_of(running: &[Connect], new: &[Connect]) -> Vec<Connect> {
-    let take = |exit: &mut Connect, new: &Connect| {
-        exit.public_keys.clone_from(&new.public_keys);
-        exit.certificate_names.clone_from(&new.certificate_names);
-        if let (Some(place), Some(new)) = (&mut exit.rendezvous, &new.rendezvous) {
-            place.public_keys.clone_from(&new.public_keys);
+/// The exits of `running` with the identities of the exits of the same names in `new`. Without `new`,
+/// they have no identities: this part needs a restart.
+pub(crate) fn with_identities_of(running: &[Connect], new: Option<&[Connect]>) -> Vec<Connect> {
+    let take = |exit: &mut Connect, new: Option<&Connect>| {
+        exit.public_keys = new.map_or(Vec::new(), |new| new.public_keys.clone());
+        exit.certificate_names = new.map_or(Vec::new(), |new| new.certificate_names.clone());
+        if let Some(place) = &mut exit.rendezvous {
+            match new.map(|new| &new.rendezvous) {
+                None => place.public_keys.clear(),
+                Some(Some(new)) => place.public_keys.clone_from(&new.public_keys),
+                Some(None) => {}
+            }
         }
     };
     with_keys_of(running, new, take, |exit| &exit.name)
 }
 
 /// The elements of `running`, after `take` has changed each by the element of the same name in `new`.
+/// Without `new`, `take` has no other element.
 pub(crate) fn with_keys_of<T: Clone>(
     running: &[T],
-    new: &[T],
-    take: impl Fn(&mut T, &T),
+    new: Option<&[T]>,
+    take: impl Fn(&mut T, Option<&T>),
     name: impl Fn(&T) -> &String,
 ) -> Vec<T> {
     let mut running = running.to_vec();
     for element in &mut running {
-        if let Some(new) = new.iter().find(|new| name(new) == name(element)) {
-            take(element, new);
+        match new.map(|new| new.iter().find(|new| name(new) == name(element))) {
+            None => take(element, None),
+            Some(Some(new)) => take(element, Some(new)),
+            Some(None) => {}
         }
     }
     running
@@ -205,30 +193,22 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
         }
         ConfigError::unless_in(&at("order"), exit.order, 0..=ORDER_MAX)?;
         check_command(config, index)?;
-        match &exit.address {
-            Some(_) if exit.rendezvous.is_some() => {
-                return wrong(
-                    "address",
-                    "an exit has an address or a rendezvous".to_owned(),
-                );
+        let (has_place, has_command) = (exit.rendezvous.is_some(), !exit.command.is_empty());
+        let found = match &exit.address {
+            Some(_) if has_place => Some(("address", "an exit has an address or a rendezvous")),
+            Some(_) if has_command => Some(("address", "an exit has an address or a command")),
+            Some(address) => {
+                check_connect(&at("address"), address)?;
+                None
             }
-            Some(_) if !exit.command.is_empty() => {
-                return wrong("address", "an exit has an address or a command".to_owned());
+            None if has_place && has_command => {
+                Some(("command", "an exit has a rendezvous or a command"))
             }
-            None if exit.rendezvous.is_some() && !exit.command.is_empty() => {
-                return wrong(
-                    "command",
-                    "an exit has a rendezvous or a command".to_owned(),
-                );
-            }
-            Some(address) => check_connect(&at("address"), address)?,
-            None if exit.command.is_empty() && exit.rendezvous.is_none() => {
-                return wrong(
-                    "address",
-                    "is missing: write HOST:PORT of the exit".to_owned(),
-                );
-            }
-            None => {}
+            None if has_place || has_command => None,
+            None => Some(("address", "is missing: write HOST:PORT of the exit")),
+        };
+        if let Some((field, problem)) = found {
+            return wrong(field, problem.to_owned());
         }
         let web_socket = exit.web_socket.as_ref();
         if web_socket.is_some_and(|own| own.scheme == WebSocketScheme::Https) {
@@ -295,25 +275,20 @@ fn check_identities(config: &Config) -> Result<(), ConfigError> {
         (Security::Certificates(_), Role::Entry) => check_certificate_peers(&peers(config), true),
         _ => {
             for (index, exit) in config.connect.iter().enumerate() {
-                for (field, is_there) in [
-                    ("publicKeys", !exit.public_keys.is_empty()),
-                    ("certificateNames", !exit.certificate_names.is_empty()),
-                ] {
-                    if is_there {
-                        let problem = "does not belong to this security mode and role, or security.peersFile replaces it: \
-                                       remove the field";
-                        let field = format!("connect[{index}].{field}");
-                        return Err(ConfigError::field(field, problem));
-                    }
-                }
+                let field = match (&*exit.public_keys, &*exit.certificate_names) {
+                    ([], []) => continue,
+                    ([], _) => "certificateNames",
+                    _ => "publicKeys",
+                };
+                let problem = "does not belong to this security mode and role, or security.peersFile replaces it: remove the \
+                               field";
+                let field = format!("connect[{index}].{field}");
+                return Err(ConfigError::field(field, problem));
             }
             return Ok(());
         }
     };
-    checked.map_err(|found| {
-        let field = format!("connect[{}].{}", found.index, found.field);
-        ConfigError::field(field.trim_end_matches('.'), found.problem)
-    })
+    checked.map_err(|found| found.within("connect"))
 }
 
 /// The exits with identities in `connect`. A file of peers replaces all of them.

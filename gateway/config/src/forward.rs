@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::is_default;
 use crate::{Limits, Priority, ProxyProtocol, Target};
 
 /// Maximum number of forwards, and of reverse forwards, in a configuration.
@@ -24,12 +25,12 @@ pub struct Forward {
     /// dialled if a dial fails.
     pub targets: Vec<Target>,
     /// PROXY protocol headers on the connections, only in `forwards`. Default: none.
-    #[serde(default, skip_serializing_if = "ProxyProtocol::is_off")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub proxy_protocol: ProxyProtocol,
     /// The priority of the forward's new streams, relative to the streams of other ports.
-    #[serde(default, skip_serializing_if = "Priority::is_auto")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub priority: Priority,
     /// Limits of the forward's streams. Default: no limit.
-    #[serde(default, skip_serializing_if = "Limits::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub limits: Limits,
 }

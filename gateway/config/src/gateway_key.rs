@@ -48,32 +48,8 @@ const fn y(first: u8, others: u8) -> [u8; KEY_BYTES] {
     bytes
 }
 
-/// The role of the gateway that has the private key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum KeyRole {
-    /// The prefix `mte`.
-    Entry,
-    /// The prefix `mtx`.
-    Exit,
-    /// The prefix `mtr`.
-    Rendezvous,
-}
-
-impl KeyRole {
-    /// Every role.
-    pub const ALL: [Self; 3] = [Self::Entry, Self::Exit, Self::Rendezvous];
-
-    /// The role of the keys of a gateway of `role`.
-    #[must_use]
-    pub const fn of(role: Role) -> Self {
-        match role {
-            Role::Entry => Self::Entry,
-            Role::Exit => Self::Exit,
-            Role::Rendezvous => Self::Rendezvous,
-        }
-    }
-
-    /// The part of the text before the separator `1`.
+impl Role {
+    /// The part of the text of a key before the separator `1`.
     #[must_use]
     pub const fn prefix(self) -> &'static str {
         match self {
@@ -98,7 +74,7 @@ impl KeyRole {
 /// signature needs no private key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GatewayKey {
-    role: KeyRole,
+    role: Role,
     bytes: [u8; KEY_BYTES],
 }
 
@@ -129,9 +105,9 @@ pub enum GatewayKeyError {
     #[error("the key of {} ({}1...), but {} ({}1...) is expected here", found.noun(), found.prefix(), expected.noun(), expected.prefix())]
     Role {
         /// The role in the text.
-        found: KeyRole,
+        found: Role,
         /// The role that the field takes.
-        expected: KeyRole,
+        expected: Role,
     },
 }
 
@@ -140,7 +116,7 @@ impl GatewayKey {
     ///
     /// # Errors
     /// [`GatewayKeyError::SmallOrder`].
-    pub fn new(role: KeyRole, bytes: [u8; KEY_BYTES]) -> Result<Self, GatewayKeyError> {
+    pub fn new(role: Role, bytes: [u8; KEY_BYTES]) -> Result<Self, GatewayKeyError> {
         match is_of_small_order(&bytes) {
             true => Err(GatewayKeyError::SmallOrder),
             false => Ok(Self { role, bytes }),
@@ -151,7 +127,7 @@ impl GatewayKey {
     ///
     /// # Errors
     /// [`GatewayKeyError`].
-    pub fn of_role(text: &str, expected: KeyRole) -> Result<Self, GatewayKeyError> {
+    pub fn of_role(text: &str, expected: Role) -> Result<Self, GatewayKeyError> {
         text.parse::<Self>()?.has_role(expected)
     }
 
@@ -159,7 +135,7 @@ impl GatewayKey {
     ///
     /// # Errors
     /// [`GatewayKeyError::Role`].
-    pub fn has_role(self, expected: KeyRole) -> Result<Self, GatewayKeyError> {
+    pub fn has_role(self, expected: Role) -> Result<Self, GatewayKeyError> {
         match self.role {
             found if found == expected => Ok(self),
             found => Err(GatewayKeyError::Role { found, expected }),
@@ -168,7 +144,7 @@ impl GatewayKey {
 
     /// The role of the gateway.
     #[must_use]
-    pub const fn role(&self) -> KeyRole {
+    pub const fn role(&self) -> Role {
         self.role
     }
 
@@ -181,7 +157,7 @@ impl GatewayKey {
 
 /// The text of a key with any bytes, for example of the key that an unknown peer presents.
 #[must_use]
-pub fn key_text(role: KeyRole, bytes: &[u8; KEY_BYTES]) -> String {
+pub fn key_text(role: Role, bytes: &[u8; KEY_BYTES]) -> String {
     let mut payload = [ED25519_TYPE; 1 + KEY_BYTES];
     payload[1..].copy_from_slice(bytes);
     // The prefix and the length are constant and valid, so encoding does not fail.
@@ -200,11 +176,11 @@ impl FromStr for GatewayKey {
     type Err = GatewayKeyError;
 
     fn from_str(text: &str) -> Result<Self, GatewayKeyError> {
-        let has_prefix = |role: &KeyRole| {
+        let has_prefix = |role: &Role| {
             let rest = text.strip_prefix(role.prefix());
             rest.is_some_and(|rest| rest.starts_with('1'))
         };
-        let role = KeyRole::ALL.into_iter().find(has_prefix);
+        let role = Role::ALL.into_iter().find(has_prefix);
         let role = role.filter(|_| text.len() == KEY_TEXT_LENGTH && text.is_ascii());
         let role = role.ok_or(GatewayKeyError::Form)?;
         // `bech32::decode` would also accept the checksum of bech32, which is weaker.

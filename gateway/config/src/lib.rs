@@ -79,8 +79,9 @@ pub use trusted_proxies::*;
 pub use web_socket::*;
 
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 use serde_yaml::{Mapping, Value};
+use text::is_default;
 
 /// TCP port on which exit gateways listen for carriers. No forward may use this port.
 pub const CARRIER_PORT: u16 = muxtunnel_contract::ports::CARRIER;
@@ -129,6 +130,7 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DR
 /// `protectedCIDRs`, `nat64Prefixes`, `allowListen`, `trustedProxies`, `timeouts`,
 /// `memory.sessions`, `security.peers`, `members`, and of the keys and names in `connect` and
 /// `rendezvous`. A change of any other field needs a restart.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -143,7 +145,7 @@ pub struct Config {
     /// accepts. muxgate and jetsocat 2024.3.2 and later accept 65,535.
     pub packet_bytes: Option<u16>,
     /// The transport of carriers. Both ends must have the same transport.
-    #[serde(default, skip_serializing_if = "Transport::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub transport: Transport,
     /// How carriers are secured.
     pub security: Security,
@@ -161,7 +163,6 @@ pub struct Config {
     )]
     pub liveness_seconds: u32,
     /// Entry: its exits, 1..=[`CONNECT_MAX`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connect: Vec<Connect>,
     /// The proxy for connections to `connect`. By default, WebSocket carriers use the proxy of the
     /// environment variables, and other carriers use no proxy.
@@ -175,15 +176,12 @@ pub struct Config {
     /// [`TRUSTED_PROXIES_MAX`]. A connection from these networks must begin with a PROXY protocol
     /// header, version 1 or 2, which names the client of the connection. The gateway reads no
     /// header from other addresses.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<Cidr>,
     /// Exit: instead of `listen`, the rendezvous where the exit waits for entries, at most
     /// [`RENDEZVOUS_MAX`]. Only mode PublicKeys.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rendezvous: Vec<MeetingPlace>,
     /// Rendezvous: the accepted leaves, 0..=[`PEERS_MAX`] together with those of
     /// `security.peersFile`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
     /// Exit with a protocol other than SSH: a second listener for SSH carriers, with the same
     /// policy and limits.
@@ -196,41 +194,29 @@ pub struct Config {
     /// The names under which clients reach the admin endpoint, at most [`ADMIN_HOSTS_MAX`]. The
     /// endpoint also serves requests whose `Host` is an IP address or `localhost`, and refuses all
     /// other requests, which a web page may have caused (DNS rebinding).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_hosts: Vec<String>,
     /// Entry: the ports whose streams the exit connects to their targets, at most [`FORWARDS_MAX`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
     /// Entry: the ports that exits open, and whose streams the entry connects to their targets, at
     /// most [`FORWARDS_MAX`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reverse_forwards: Vec<Forward>,
     /// Entry: the ports whose clients name their targets, at most [`PROXIES_MAX`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proxies: Vec<ProxyListener>,
     /// Exit: the targets that it may dial, at most [`RULES_MAX`] rules. Empty: no target.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Rule>,
     /// Exit: the targets that it may not dial, at most [`RULES_MAX`] rules. These rules take
     /// precedence over `allow`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<Rule>,
     /// Entry and exit: protected networks, such as the API server's, at most [`PROTECTED_MAX`]. A
     /// rule allows such an address only if the rule's own network lies within the protected network.
-    #[serde(
-        default,
-        rename = "protectedCIDRs",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(rename = "protectedCIDRs")]
     pub protected_cidrs: Vec<Cidr>,
     /// Entry and exit: NAT64 prefixes of the network (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits, at
     /// most [`NAT64_PREFIXES_MAX`]. An address in such a prefix is protected like the IPv4 address
     /// that it contains. 64:ff9b::/96 is always included.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nat64_prefixes: Vec<Cidr>,
     /// Exit whose protocol supports listeners: the addresses on which entries may request
     /// listeners, at most [`LISTEN_RULES_MAX`] rules.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_listen: Vec<ListenRule>,
     /// Number of single-threaded event loops that share the streams, 1..=[`WORKERS_MAX`]. Default:
     /// with `network`, one worker per queue. For a JMUX entry, a command or `listen: stdio`, one
@@ -250,7 +236,7 @@ pub struct Config {
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub splice: bool,
     /// Timeouts of streams without activity.
-    #[serde(default, skip_serializing_if = "Timeouts::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub timeouts: Timeouts,
     /// Bounds of the memory of one session.
     #[serde(default)]
@@ -263,16 +249,31 @@ pub struct Config {
     pub drain: Drain,
 }
 
-/// The role of a gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The role of a gateway, and of its keys. A role comes after those that it dials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Role {
-    /// Accepts clients and dials the exit.
-    Entry,
-    /// Accepts carriers and dials targets.
-    Exit,
     /// Joins connections of entries and exits that cannot reach each other. Entries and exits dial
     /// the rendezvous.
     Rendezvous,
+    /// Accepts carriers and dials targets.
+    Exit,
+    /// Accepts clients and dials the exit.
+    Entry,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 3] = [Self::Rendezvous, Self::Exit, Self::Entry];
+
+    /// The role in names and labels of Kubernetes.
+    #[must_use]
+    pub const fn component(self) -> &'static str {
+        match self {
+            Self::Entry => "entry",
+            Self::Exit => "exit",
+            Self::Rendezvous => "rendezvous",
+        }
+    }
 }
 
 /// Memory bounds of one session. If the process has a memory limit, its sessions also share a part
@@ -399,13 +400,7 @@ impl Config {
     /// static fields of `self`.
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> Self {
-        Self {
-            security: self.security.with_peers_of(&new.security),
-            connect: connect::with_identities_of(&self.connect, &new.connect),
-            rendezvous: rendezvous::with_keys(&self.rendezvous, &new.rendezvous),
-            network: network::with_peers_of(self.network.as_ref(), new.network.as_ref()),
-            ..self.with_fields_of(Some(new))
-        }
+        self.with_fields_of(Some(new))
     }
 
     /// The names, as in the file, of the fields of `new` that differ from `self` and need a
@@ -429,17 +424,10 @@ impl Config {
     /// The configuration without its reloadable fields: these are empty or have their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
-        Self {
-            security: self.security.without_peers(),
-            connect: connect::without_identities(&self.connect),
-            rendezvous: rendezvous::without_keys(&self.rendezvous),
-            network: network::without_peers(self.network.as_ref()),
-            ..self.with_fields_of(None)
-        }
+        self.with_fields_of(None)
     }
 
-    /// The configuration with the reloadable fields of `new`, or with their defaults. The peers, of
-    /// which a gateway reloads a part, stay.
+    /// The configuration with the reloadable fields of `new`, or with their defaults.
     fn with_fields_of(&self, new: Option<&Self>) -> Self {
         fn of<'a, T: Clone + Default>(
             new: Option<&'a Config>,
@@ -463,6 +451,10 @@ impl Config {
                 ..self.memory
             },
             members: of(new, |new| &new.members),
+            security: self.security.with_peers_of(new.map(|new| &new.security)),
+            connect: connect::with_identities_of(&self.connect, new.map(|new| &*new.connect)),
+            rendezvous: rendezvous::with_keys(&self.rendezvous, new.map(|new| &*new.rendezvous)),
+            network: network::with_peers_of(self.network.as_ref(), new),
             ..self.clone()
         }
     }

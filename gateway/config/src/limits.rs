@@ -31,13 +31,6 @@ pub enum Priority {
     Bulk,
 }
 
-impl Priority {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-    pub(crate) fn is_auto(&self) -> bool {
-        *self == Self::Auto
-    }
-}
-
 /// Parses a priority as the command line spells it, in upper or lower case.
 impl FromStr for Priority {
     type Err = String;
@@ -88,6 +81,7 @@ pub const PEER_CARRIERS_MAX: u32 = 64;
 
 /// Limits of one peer of an exit. Each exit gateway counts for itself, and counts the streams of
 /// both directions together. A change reaches running gateways, and ends no carrier and no stream.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schemars",
@@ -98,25 +92,22 @@ pub const PEER_CARRIERS_MAX: u32 = 64;
 pub struct PeerLimits {
     /// Maximum number of concurrent streams. The exit refuses streams beyond the limit. Default: no
     /// limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 1_000_000)))]
     pub streams: Option<u32>,
     /// Maximum number of new streams per second. After one second without new streams, this number
     /// of streams may arrive at once. The exit refuses streams beyond the limit. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 1_000_000)))]
     pub opens_per_second: Option<u32>,
     /// Maximum rate of the streams' payload in each direction, in bits per second, such as 500k, 100M
     /// or 1G. The exit delays payload beyond the limit, and drops nothing. IP packets do not count.
     /// Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[cfg_attr(feature = "schemars", schemars(with = "BitRate"))]
     pub bits_per_second: Option<BitRate>,
     /// Maximum number of carriers. At the limit, the first carrier of a session gets the place of a
     /// further carrier of another session of the peer, and the exit refuses other carriers. The entry
     /// has one session for each worker of each pod. Default: 16 in a MuxPeer, no limit in a gateway's
     /// file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 64)))]
     pub carriers: Option<u32>,
 }
@@ -124,12 +115,6 @@ pub struct PeerLimits {
 impl PeerLimits {
     /// Maximum number of carriers of a MuxPeer without `limits.carriers`.
     pub const CARRIERS_DEFAULT: u32 = 16;
-
-    /// Whether no limit is set.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 
     /// The limits of the streams.
     #[must_use]

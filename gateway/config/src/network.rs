@@ -160,19 +160,15 @@ const fn is_one(queues: &u16) -> bool {
     *queues == 1
 }
 
-/// The network of `running` with the networks of the peers in `new`.
-pub(crate) fn with_peers_of(running: Option<&Network>, new: Option<&Network>) -> Option<Network> {
+/// The network of `running` with the networks of the peers in `new`. Without `new`, it has no peers:
+/// this part needs a restart.
+pub(crate) fn with_peers_of(running: Option<&Network>, new: Option<&Config>) -> Option<Network> {
     let mut network = running?.clone();
-    if let Some(new) = new {
-        network.peers.clone_from(&new.peers);
+    match new.map(|new| &new.network) {
+        None => network.peers.clear(),
+        Some(Some(new)) => network.peers.clone_from(&new.peers),
+        Some(None) => {}
     }
-    Some(network)
-}
-
-/// The network without the networks of peers: the part that needs a restart.
-pub(crate) fn without_peers(network: Option<&Network>) -> Option<Network> {
-    let mut network = network?.clone();
-    network.peers.clear();
     Some(network)
 }
 

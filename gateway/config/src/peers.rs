@@ -3,17 +3,19 @@
 mod file;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use serde_with_macros::skip_serializing_none;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_with_macros::{apply, skip_serializing_none};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::gateway_key::{GatewayKey, KEY_BYTES, KeyRole};
-use crate::text::schema_of;
+use crate::gateway_key::{GatewayKey, KEY_BYTES};
+use crate::text::{by_text, is_default};
 use crate::{ConfigError, PeerLimits, Role, Rule};
 pub use file::{parse_peers, readable_peers};
 
@@ -31,6 +33,7 @@ const NAME_LENGTH_MAX: usize = 63;
 const CERTIFICATE_NAME_BYTES_MAX: usize = 2048;
 
 /// A gateway that may be the other end of carriers.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -39,13 +42,11 @@ pub struct Peer {
     /// certificate.
     pub name: Option<String>,
     /// Mode PublicKeys: the peer's keys, 1..=[`PEER_KEYS_MAX`]. A peer without a name has one key.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub public_keys: Vec<GatewayKey>,
     /// Mode Certificates: the peer's certificate must contain one of these names (subjectAltName),
     /// 1..=[`PEER_NAMES_MAX`]. A name is a DNS name, an IP address or a URI such as
     /// `spiffe://example.org/entry`. A URI that ends in `/*` matches each longer path. A peer
     /// without a name of its own has one name here.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificate_names: Vec<String>,
     /// Whether the peer is refused, and its carriers and streams end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -55,13 +56,11 @@ pub struct Peer {
     pub expiration_time: Option<ExpirationTime>,
     /// Of the targets that the exit allows, those that the peer may reach, at most
     /// [`PEER_RULES_MAX`] rules. Empty: all of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Rule>,
     /// Targets that the peer may not reach, at most [`PEER_RULES_MAX`] rules.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<Rule>,
     /// Limits of the peer's carriers and streams. Default: only the limits of the exit.
-    #[serde(default, skip_serializing_if = "PeerLimits::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub limits: PeerLimits,
 }
 
@@ -91,12 +90,12 @@ impl PeerList {
 
     /// The roles that the keys may have.
     #[must_use]
-    pub const fn roles(self) -> &'static [KeyRole] {
+    pub const fn roles(self) -> &'static [Role] {
         match self {
-            Self::Exits => &[KeyRole::Exit],
-            Self::Entries => &[KeyRole::Entry],
-            Self::Members => &[KeyRole::Entry, KeyRole::Exit],
-            Self::Places => &[KeyRole::Rendezvous],
+            Self::Exits => &[Role::Exit],
+            Self::Entries => &[Role::Entry],
+            Self::Members => &[Role::Entry, Role::Exit],
+            Self::Places => &[Role::Rendezvous],
         }
     }
 
@@ -144,19 +143,6 @@ pub(crate) fn some<'de, D: Deserializer<'de>>(
 pub struct ExpirationTime(OffsetDateTime);
 
 impl ExpirationTime {
-    /// Parses RFC 3339 text.
-    ///
-    /// # Errors
-    /// A text with the expected form.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        // A year outside of these has no text.
-        let time = OffsetDateTime::parse(text, &Rfc3339).ok();
-        let time = time.and_then(|time| time.checked_to_offset(time::UtcOffset::UTC));
-        let time = time.filter(|time| (0..=9999).contains(&time.year()));
-        time.map(Self)
-            .ok_or_else(|| format!("{text:?} is not a time such as 2027-01-31T18:00:00Z"))
-    }
-
     /// Whether the time has come at `now`, in seconds since 1970.
     #[must_use]
     pub fn has_come(self, now: u64) -> bool {
@@ -168,28 +154,28 @@ impl ExpirationTime {
     pub const fn seconds(self) -> i64 {
         self.0.unix_timestamp()
     }
+}
 
-    /// The time as RFC 3339 text.
-    #[must_use]
-    pub fn text(self) -> String {
-        self.0.format(&Rfc3339).unwrap_or_default()
+impl FromStr for ExpirationTime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // A year outside of these has no text.
+        let time = OffsetDateTime::parse(text, &Rfc3339).ok();
+        let time = time.and_then(|time| time.checked_to_offset(time::UtcOffset::UTC));
+        let time = time.filter(|time| (0..=9999).contains(&time.year()));
+        time.map(Self)
+            .ok_or_else(|| format!("{text:?} is not a time such as 2027-01-31T18:00:00Z"))
     }
 }
 
-impl Serialize for ExpirationTime {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text())
+impl fmt::Display for ExpirationTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.format(&Rfc3339).unwrap_or_default())
     }
 }
 
-impl<'de> Deserialize<'de> for ExpirationTime {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).map_err(de::Error::custom)
-    }
-}
-
-schema_of!(ExpirationTime: {"type": "string", "format": "date-time", "maxLength": 64});
+by_text!(ExpirationTime: {"type": "string", "format": "date-time", "maxLength": 64});
 
 impl Peer {
     /// A peer that has only this key.
@@ -240,7 +226,7 @@ impl Peer {
     pub fn refused_at(&self, now: u64) -> Option<String> {
         match self.expiration_time {
             _ if self.suspend => Some("is suspended".to_owned()),
-            Some(time) if time.has_come(now) => Some(format!("has expired at {}", time.text())),
+            Some(time) if time.has_come(now) => Some(format!("has expired at {time}")),
             _ => None,
         }
     }
@@ -255,6 +241,14 @@ pub struct PeerProblem {
     pub field: String,
     /// The problem, and what to do.
     pub problem: String,
+}
+
+impl PeerProblem {
+    /// The error of a peer in the list `list` of a configuration.
+    pub(crate) fn within(self, list: &str) -> ConfigError {
+        let field = format!("{list}[{}].{}", self.index, self.field);
+        ConfigError::field(field.trim_end_matches('.'), self.problem)
+    }
 }
 
 /// Checks the peers of `list` in mode PublicKeys. `own`: the bytes of the gateway's own keys that are
@@ -272,24 +266,19 @@ pub fn check_peers(
         if !peer.certificate_names.is_empty() {
             return Err(of_other_mode("certificateNames", "publicKeys"));
         }
-        check_count(peer, "publicKeys", peer.public_keys.len(), PEER_KEYS_MAX)?;
-        let mut of_peer = BTreeSet::new();
-        for (at, key) in peer.public_keys.iter().enumerate() {
-            let wrong = |problem: String| (format!("publicKeys[{at}]"), problem);
-            list.check(*key).map_err(wrong)?;
-            if own.contains(key.bytes()) {
-                return Err(wrong(format!(
+        let check = |key: &GatewayKey| {
+            list.check(*key)?;
+            match own.contains(key.bytes()) {
+                false => Ok((*key.bytes(), key.to_string())),
+                true => Err(format!(
                     "{key} is this gateway's own key: enter the key of the other end, and give each gateway a key of \
                      its own"
-                )));
+                )),
             }
-            // Several addresses may be those of one gateway.
-            let is_elsewhere = !keys.insert(*key.bytes()) && !list.is_dialled();
-            if is_elsewhere || !of_peer.insert(*key.bytes()) {
-                return Err(wrong(format!("{key} is listed twice: remove one of both")));
-            }
-        }
-        Ok(())
+        };
+        let own = ("publicKeys", &*peer.public_keys, PEER_KEYS_MAX);
+        // Several addresses may be those of one gateway.
+        check_identities(peer, own, (&mut keys, list.is_dialled()), check)
     })
 }
 
@@ -303,22 +292,12 @@ pub fn check_certificate_peers(peers: &[Peer], are_exits: bool) -> Result<(), Pe
         if !peer.public_keys.is_empty() {
             return Err(of_other_mode("publicKeys", "certificateNames"));
         }
-        let count = peer.certificate_names.len();
-        check_count(peer, "certificateNames", count, PEER_NAMES_MAX)?;
-        let mut of_peer = BTreeSet::new();
-        for (at, name) in peer.certificate_names.iter().enumerate() {
-            let wrong = |problem| (format!("certificateNames[{at}]"), problem);
-            if let Some(problem) = certificate_name_problem(name) {
-                return Err(wrong(problem));
-            }
-            let is_elsewhere = !names.insert(name) && !are_exits;
-            if is_elsewhere || !of_peer.insert(name) {
-                return Err(wrong(format!(
-                    "{name:?} is listed twice: remove one of both"
-                )));
-            }
-        }
-        Ok(())
+        let check = |name: &String| match certificate_name_problem(name) {
+            Some(problem) => Err(problem),
+            None => Ok((name.clone(), format!("{name:?}"))),
+        };
+        let own = ("certificateNames", &*peer.certificate_names, PEER_NAMES_MAX);
+        check_identities(peer, own, (&mut names, are_exits), check)
     })
 }
 
@@ -351,18 +330,20 @@ fn check_each<'a>(
     Ok(())
 }
 
-/// Checks that a peer has 1 to `most` entries in `field`, and a name if it has several.
-fn check_count(
+/// Checks that a peer has 1 to `most` identities in `field`, each once, and a name if it has several.
+/// `known`: those of other peers, which it may have only if `are_shared`. `check` checks one identity,
+/// and returns it with its text.
+fn check_identities<T, K: Ord + Clone>(
     peer: &Peer,
-    field: &str,
-    count: usize,
-    most: usize,
+    (field, identities, most): (&str, &[T], usize),
+    (known, are_shared): (&mut BTreeSet<K>, bool),
+    check: impl Fn(&T) -> Result<(K, String), String>,
 ) -> Result<(), (String, String)> {
-    let what = if field == "publicKeys" {
-        "keys"
-    } else {
-        "names"
+    let what = match field {
+        "publicKeys" => "keys",
+        _ => "names",
     };
+    let count = identities.len();
     if !(1..=most).contains(&count) {
         let problem = format!("has {count} {what}, but a peer has 1 to {most}");
         return Err((field.to_owned(), problem));
@@ -370,6 +351,15 @@ fn check_count(
     if peer.name.is_none() && count > 1 {
         let problem = format!("is missing: a peer with several {what} needs a name");
         return Err(("name".to_owned(), problem));
+    }
+    let mut of_peer = BTreeSet::new();
+    for (at, identity) in identities.iter().enumerate() {
+        let wrong = |problem| (format!("{field}[{at}]"), problem);
+        let (identity, text) = check(identity).map_err(wrong)?;
+        let is_elsewhere = !known.insert(identity.clone()) && !are_shared;
+        if is_elsewhere || !of_peer.insert(identity) {
+            return Err(wrong(format!("{text} is listed twice: remove one of both")));
+        }
     }
     Ok(())
 }
@@ -461,12 +451,6 @@ pub(crate) fn check_rules_of_peers(role: Role, peers: &[Peer]) -> Result<(), Con
     Ok(())
 }
 
-/// The error of a peer in `security.peers`.
-pub(crate) fn problem_in_file(found: PeerProblem) -> ConfigError {
-    let field = format!("security.peers[{}].{}", found.index, found.field);
-    ConfigError::field(field.trim_end_matches('.'), found.problem)
-}
-
 /// A name must differ from the text of every key, because both are identities.
 fn check_name(name: &str) -> Result<(), String> {
     let may = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b);
@@ -483,11 +467,11 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 pub(crate) fn begins_like_a_key(text: &str) -> bool {
-    let begins = |role: KeyRole| {
+    let begins = |role: Role| {
         let rest = text.strip_prefix(role.prefix());
         rest.is_some_and(|rest| rest.starts_with('1'))
     };
-    KeyRole::ALL.into_iter().any(begins)
+    Role::ALL.into_iter().any(begins)
 }
 
 /// An element of `security.peers` in the file: text, or a peer with its fields.
@@ -502,7 +486,7 @@ impl<'de> Deserialize<'de> for Listed {
         impl<'de> Visitor<'de> for Either {
             type Value = Listed;
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("the identity of a peer, or its fields")
             }
 

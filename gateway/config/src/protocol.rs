@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::carrier::is_unix;
-use crate::{Config, ConfigError, Proxy, Security, connect, rendezvous};
+use crate::transport::field_of_byte_streams;
+use crate::{Config, ConfigError, Proxy, Security};
 
 /// The mux protocol of carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP. HTTP2 and
 /// HTTP3: a CONNECT request for each stream. HBONE: the tunnel protocol of Istio's proxies. JMUX: the
@@ -246,26 +246,18 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 
 /// Checks that a protocol on UDP has no field that needs a byte stream.
 fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
-    let (field, problem) = if matches!(config.proxy, Some(Proxy::Server(_))) {
-        ("proxy", "a proxy connects to TCP ports only")
-    } else if config.command().is_some() {
-        ("connect[0].command", "a command cannot carry datagrams")
-    } else if rendezvous::has_leaf(config) {
-        ("rendezvous", "a rendezvous joins TCP connections only")
-    } else if !config.trusted_proxies.is_empty() {
-        ("trustedProxies", "datagrams have no PROXY header")
-    } else if connect::has_unix(config) {
-        ("connect", "expected HOST:PORT")
-    } else if config.is_stdio() || is_unix(config.listen.as_deref()) {
-        ("listen", "expected ADDRESS:PORT")
-    } else {
-        return Ok(());
+    let wrong = match config.proxy {
+        Some(Proxy::Server(_)) => Some(("proxy", "a proxy connects to TCP ports only")),
+        _ => field_of_byte_streams(config),
     };
     let name = config.protocol.can().name;
-    Err(ConfigError::field(
-        field,
-        format!("protocol {name} runs on UDP: {problem}"),
-    ))
+    match wrong {
+        Some((field, problem)) => Err(ConfigError::field(
+            field,
+            format!("protocol {name} runs on UDP: {problem}"),
+        )),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
-use crate::text::named;
+use crate::text::{is_default, named};
 use crate::{Accept, ConfigError, Limits, Priority, Send, Target, UNIX_PREFIX};
 
 /// Maximum number of proxies in a configuration.
@@ -71,10 +71,10 @@ pub struct ProxyListener {
     /// only.
     pub send_proxy_protocol: Option<Send>,
     /// The priority of the proxy's new streams, relative to the streams of other ports.
-    #[serde(default, skip_serializing_if = "Priority::is_auto")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub priority: Priority,
     /// Limits of the proxy's streams. Default: no limit.
-    #[serde(default, skip_serializing_if = "Limits::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub limits: Limits,
 }
 

@@ -49,9 +49,4 @@ impl ProxyProtocol {
     pub const fn sends(self) -> bool {
         self.send.is_some()
     }
-
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-    pub(crate) fn is_off(&self) -> bool {
-        *self == Self::default()
-    }
 }

@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_with_macros::skip_serializing_none;
 
-use crate::gateway_key::{GatewayKey, KeyRole};
-use crate::peers::{
-    Peer, PeerList, begins_like_a_key, check_peers, check_rules_of_peers, problem_in_file,
-};
-use crate::{Config, ConfigError, Security};
+use crate::gateway_key::GatewayKey;
+use crate::peers::{Peer, PeerList, begins_like_a_key, check_peers, check_rules_of_peers};
+use crate::{Config, ConfigError, Role, Rule, Security};
 
 /// Maximum number of keys of a gateway.
 pub const OWN_KEYS_MAX: usize = 2;
@@ -58,7 +56,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         let problem = format!("has {count} files, but a gateway has 1 or {OWN_KEYS_MAX} keys");
         return Err(ConfigError::field("security.privateKeyFiles", problem));
     }
-    check_peers(&keys.peers, list, &[]).map_err(problem_in_file)?;
+    check_peers(&keys.peers, list, &[]).map_err(|found| found.within("security.peers"))?;
     check_rules_of_peers(config.role, &keys.peers)?;
     check_rules(config, keys, list.roles()[0])
 }
@@ -66,32 +64,26 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 /// Refuses rules whose key never is the identity of a peer. Such a rule would never apply, so a rule
 /// that denies targets would deny nothing. A line of `peersFile` may get a name later, so rules name
 /// the peers of this file by name.
-fn check_rules(config: &Config, keys: &PublicKeys, role: KeyRole) -> Result<(), ConfigError> {
-    let rules = |field: &'static str, rules: &[crate::Rule]| {
-        let peers = rules.iter().map(|rule| rule.peer.clone());
-        peers
-            .enumerate()
-            .map(|(at, peer)| (format!("{field}[{at}]"), peer))
-            .collect::<Vec<_>>()
-    };
-    let listens = config.allow_listen.iter().map(|rule| rule.peer.clone());
-    let listens = listens.enumerate();
-    let listens = listens.map(|(at, peer)| (format!("allowListen[{at}]"), peer));
+fn check_rules<'a>(config: &'a Config, keys: &PublicKeys, role: Role) -> Result<(), ConfigError> {
+    let of_rules = |rules: &'a [Rule]| rules.iter().map(|rule| rule.peer.as_ref()).collect();
+    let listens = config.allow_listen.iter().map(|rule| rule.peer.as_ref());
     let networks = config.network.iter().flat_map(|network| &network.peers);
-    let networks = networks.enumerate().map(|(at, peer)| {
-        let field = format!("network.peers[{at}].identity");
-        (field, Some(peer.identity.clone()))
+    let lists: [(_, _, Vec<Option<&String>>); 4] = [
+        ("allow", "", of_rules(&config.allow)),
+        ("deny", "", of_rules(&config.deny)),
+        ("allowListen", "", listens.collect()),
+        (
+            "network.peers",
+            ".identity",
+            networks.map(|peer| Some(&peer.identity)).collect(),
+        ),
+    ];
+    let all = lists.iter().flat_map(|(list, rest, peers)| {
+        let peers = peers.iter().enumerate();
+        peers.filter_map(move |(at, peer)| Some((format!("{list}[{at}]{rest}"), (*peer)?)))
     });
-    let all = rules("allow", &config.allow)
-        .into_iter()
-        .chain(rules("deny", &config.deny))
-        .chain(listens)
-        .chain(networks);
-    for (field, peer) in all {
-        let Some(peer) = peer.filter(|peer| begins_like_a_key(peer)) else {
-            continue;
-        };
-        let key = GatewayKey::of_role(&peer, role);
+    for (field, peer) in all.filter(|(_, peer)| begins_like_a_key(peer)) {
+        let key = GatewayKey::of_role(peer, role);
         let key =
             key.map_err(|error| ConfigError::field(&*field, format!("the peer is {error}")))?;
         let owner = keys

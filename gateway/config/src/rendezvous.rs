@@ -9,7 +9,7 @@ use serde_with_macros::skip_serializing_none;
 use crate::check::check_host_port;
 use crate::connect::{check_name, with_keys_of};
 use crate::gateway_key::GatewayKey;
-use crate::peers::{ExpirationTime, Peer, PeerList, PeerProblem, check_peers, some};
+use crate::peers::{ExpirationTime, Peer, PeerList, check_peers, some};
 use crate::{Config, ConfigError, Role, Security};
 
 /// Maximum number of rendezvous of an exit.
@@ -39,21 +39,45 @@ pub struct ConnectRendezvous {
     pub public_keys: Vec<GatewayKey>,
 }
 
-/// A leaf that a rendezvous accepts: an exit, which registers, or an entry, which visits.
+/// An entry or an exit that may use a rendezvous.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schemars",
+    derive(schemars::JsonSchema),
+    schemars(transform = crate::schema::open)
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Member {
-    /// The name in log messages and in the status. Default: the text of its key.
+    // In a file, a member with one key needs no name.
+    /// Unique name of the member.
+    #[cfg_attr(
+        feature = "schemars",
+        schemars(
+            required,
+            length(min = 1, max = 15),
+            regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$")
+        )
+    )]
     pub name: Option<String>,
-    /// The keys of the gateway, 1..=[`PEER_KEYS_MAX`](crate::PEER_KEYS_MAX). A member without a
-    /// name has one key.
+    /// The keys of the member, from `status.publicKeys` of its MuxTunnel or MuxExit. Several keys are
+    /// valid while the member replaces its key.
+    #[cfg_attr(
+        feature = "schemars",
+        schemars(
+            length(min = 1, max = 4),
+            inner(length(max = 63), regex(pattern = "^mt[ex]1[02-9ac-hj-np-z]{59}$")),
+            extend("x-kubernetes-list-type" = "set")
+        )
+    )]
     pub public_keys: Vec<GatewayKey>,
-    /// Whether the member is refused, and its registration ends.
+    /// Whether the rendezvous refuses the member. True ends its carriers. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
-    /// The time from which the member is refused, and its registration ends.
+    /// The time from which the rendezvous refuses the member, by the clock of its gateway. Default:
+    /// never.
     #[serde(default, deserialize_with = "some")]
+    #[cfg_attr(feature = "schemars", schemars(with = "ExpirationTime"))]
     pub expiration_time: Option<ExpirationTime>,
 }
 
@@ -68,15 +92,6 @@ impl Member {
             ..Peer::default()
         }
     }
-}
-
-/// Checks the members of a rendezvous.
-///
-/// # Errors
-/// The first problem.
-pub fn check_members(members: &[Member]) -> Result<(), PeerProblem> {
-    let peers: Vec<_> = members.iter().map(Member::peer).collect();
-    check_peers(&peers, PeerList::Members, &[])
 }
 
 /// The members of a rendezvous as its peers. Those of `security.peersFile` are not among them.
@@ -106,25 +121,16 @@ pub(crate) fn has_leaf(config: &Config) -> bool {
     !places(config).is_empty()
 }
 
-/// The rendezvous of `running` with the keys of those of the same names in `new`.
-pub(crate) fn with_keys(running: &[MeetingPlace], new: &[MeetingPlace]) -> Vec<MeetingPlace> {
-    with_keys_of(
-        running,
-        new,
-        |place, new| {
-            place.public_keys.clone_from(&new.public_keys);
-        },
-        |place| &place.name,
-    )
-}
-
-/// The rendezvous without their keys: the part that needs a restart.
-pub(crate) fn without_keys(places: &[MeetingPlace]) -> Vec<MeetingPlace> {
-    let without = |place: &MeetingPlace| MeetingPlace {
-        public_keys: Vec::new(),
-        ..place.clone()
+/// The rendezvous of `running` with the keys of those of the same names in `new`. Without `new`, they
+/// have no keys: this part needs a restart.
+pub(crate) fn with_keys(
+    running: &[MeetingPlace],
+    new: Option<&[MeetingPlace]>,
+) -> Vec<MeetingPlace> {
+    let take = |place: &mut MeetingPlace, new: Option<&MeetingPlace>| {
+        place.public_keys = new.map_or(Vec::new(), |new| new.public_keys.clone());
     };
-    places.iter().map(without).collect()
+    with_keys_of(running, new, take, |place| &place.name)
 }
 
 /// Checks the fields of a rendezvous and of its leaves.
@@ -145,10 +151,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         };
         return wrong("rendezvous", problem);
     }
-    check_members(&config.members).map_err(|found| {
-        let field = format!("members[{}].{}", found.index, found.field);
-        ConfigError::field(field.trim_end_matches('.'), found.problem)
-    })?;
+    let members = check_peers(&members(config), PeerList::Members, &[]);
+    members.map_err(|found| found.within("members"))?;
     if has_leaf(config) && !has_keys {
         let problem = "a rendezvous knows its members by their keys, and with another mode, a stolen ticket would reach the exit: use \
                        mode PublicKeys";

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::peers::{
-    Peer, PeerRules, check_certificate_peers, check_rules_of_peers, peer_of, problem_in_file,
-    rules_of,
+    Peer, PeerRules, check_certificate_peers, check_rules_of_peers, peer_of, rules_of,
 };
 use crate::{ConfigError, PeerLimits, PublicKeys, Role, SSH_IDENTITY, ServerTls, Ssh};
 use fields::Fields;
@@ -46,6 +45,31 @@ pub struct Certificates {
     /// no carrier. The peers of an entry are its exits, which have their names in `connect`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Peer>,
+}
+
+/// A field of a security mode: its name, whether it is set, whether the field is for an exit and not for an
+/// entry, and the problem if its side does not set it.
+pub(crate) type SideField<'a> = (&'a str, bool, bool, Option<&'a str>);
+
+/// Checks that each side has the fields of `mode` that it needs, and no field of the other side.
+pub(crate) fn check_sides(
+    mode: &str,
+    role: Role,
+    fields: &[SideField<'_>],
+) -> Result<(), ConfigError> {
+    let is_exit = role != Role::Entry;
+    for (field, is_set, of_exit, missing) in fields {
+        let problem = match (*is_set, *of_exit == is_exit, missing) {
+            (true, false, _) => {
+                let side = if *of_exit { "exit" } else { "entry" };
+                format!("is only for the {side} in mode {mode}: remove the field")
+            }
+            (false, true, Some(problem)) => (*problem).to_owned(),
+            _ => continue,
+        };
+        return Err(ConfigError::field(format!("security.{field}"), problem));
+    }
+    Ok(())
 }
 
 impl Security {
@@ -103,11 +127,6 @@ impl Security {
         peers.any(|peer| !peer.allow.is_empty() || !peer.deny.is_empty())
     }
 
-    /// The security without `peers`: the part that needs a restart.
-    pub(crate) fn without_peers(&self) -> Self {
-        self.with_peers(Vec::new())
-    }
-
     /// The security with `peers`, if the mode has peers.
     pub(crate) fn with_peers(&self, peers: Vec<Peer>) -> Self {
         match self.clone() {
@@ -128,11 +147,15 @@ impl Security {
         }
     }
 
-    /// The security with the peers of `other`, if both have the same mode.
-    pub(crate) fn with_peers_of(&self, other: &Self) -> Self {
+    /// The security with the peers of `other`, if both have the same mode. Without `other`, it has no
+    /// peers: this part needs a restart.
+    pub(crate) fn with_peers_of(&self, other: Option<&Self>) -> Self {
         match (self, other) {
-            (Self::Certificates(_), Self::Certificates(_))
-            | (Self::PublicKeys(_), Self::PublicKeys(_)) => self.with_peers(other.peers().to_vec()),
+            (_, None) => self.with_peers(Vec::new()),
+            (Self::Certificates(_), Some(other @ Self::Certificates(_)))
+            | (Self::PublicKeys(_), Some(other @ Self::PublicKeys(_))) => {
+                self.with_peers(other.peers().to_vec())
+            }
             (own, _) => own.clone(),
         }
     }
@@ -151,7 +174,7 @@ impl Security {
         let Self::Certificates(Certificates { peers, .. }) = self else {
             return Ok(());
         };
-        check_certificate_peers(peers, false).map_err(problem_in_file)?;
+        check_certificate_peers(peers, false).map_err(|found| found.within("security.peers"))?;
         check_rules_of_peers(role, peers)
     }
 }

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
 use crate::connect::has_hosts;
-use crate::{Config, ConfigError, Role, Security};
+use crate::security::check_sides;
+use crate::{Config, ConfigError, Security};
 
 /// TLS 1.3 (RFC 8446) with a certificate on the exit's side only, as on a web server. The entry
 /// verifies the exit. The exit accepts every entry. The files are PEM. If a file changes, new
@@ -42,47 +43,22 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let Security::ServerTls(tls) = &config.security else {
         return Ok(());
     };
-    let wrong =
-        |field: &str, problem: &str| Err(ConfigError::field(format!("security.{field}"), problem));
-    let is_exit = config.role != Role::Entry;
-    for (field, is_there, of_exit) in [
-        ("certificate", tls.certificate.is_some(), true),
-        ("key", tls.key.is_some(), true),
-        ("allowAnonymous", tls.allow_anonymous, true),
-        ("ca", tls.ca.is_some(), false),
-        ("serverName", tls.server_name.is_some(), false),
-    ] {
-        match (is_there, of_exit, is_exit) {
-            (true, true, false) => {
-                return wrong(
-                    field,
-                    "is only for the exit in mode ServerTls: remove the field",
-                );
-            }
-            (true, false, true) => {
-                return wrong(
-                    field,
-                    "is only for the entry in mode ServerTls: remove the field",
-                );
-            }
-            (false, true, true) if field == "allowAnonymous" => {
-                let problem = "must be true in mode ServerTls, which does not authenticate entries: confirm that every client that \
-                               reaches the port may use all allowed targets";
-                return wrong(field, problem);
-            }
-            (false, true, true) => {
-                return wrong(field, "an exit requires this field in mode ServerTls");
-            }
-            _ => {}
-        }
-    }
-    if !is_exit && !has_hosts(config) && tls.server_name.is_none() {
-        let problem =
-            "is missing: the field is required if connect does not contain the exit's host name";
-        return wrong("serverName", problem);
-    }
+    let needed = Some("an exit requires this field in mode ServerTls");
+    let confirmed = "must be true in mode ServerTls, which does not authenticate entries: confirm that every client that \
+                     reaches the port may use all allowed targets";
+    let named =
+        "is missing: the field is required if connect does not contain the exit's host name";
+    let named = Some(named).filter(|_| !has_hosts(config));
+    let fields = [
+        ("certificate", tls.certificate.is_some(), true, needed),
+        ("key", tls.key.is_some(), true, needed),
+        ("allowAnonymous", tls.allow_anonymous, true, Some(confirmed)),
+        ("ca", tls.ca.is_some(), false, None),
+        ("serverName", tls.server_name.is_some(), false, named),
+    ];
+    check_sides("ServerTls", config.role, &fields)?;
     match &tls.server_name {
-        Some(name) if name.is_empty() => wrong("serverName", "is empty"),
+        Some(name) if name.is_empty() => Err(ConfigError::field("security.serverName", "is empty")),
         _ => Ok(()),
     }
 }

@@ -7,6 +7,8 @@ use serde_with_macros::skip_serializing_none;
 
 use crate::check::check_addr_port;
 use crate::connect::has_hosts;
+use crate::security::check_sides;
+use crate::text::is_default;
 use crate::{Config, ConfigError, Protocol, Role, Security};
 
 /// Maximum number of host keys of an exit. More than one key of each type is not useful.
@@ -31,7 +33,7 @@ pub struct Ssh {
     #[serde(rename = "trustedUserCAKeys")]
     pub trusted_user_ca_keys: Option<PathBuf>,
     /// Exit: the ciphers.
-    #[serde(default, skip_serializing_if = "SshAlgorithms::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub algorithms: SshAlgorithms,
     /// Entry: the user name for the login.
     pub user: Option<String>,
@@ -60,12 +62,6 @@ pub enum SshAlgorithms {
     Compatible,
 }
 
-impl SshAlgorithms {
-    fn is_default(&self) -> bool {
-        *self == Self::Default
-    }
-}
-
 /// A second listener of an exit, for SSH carriers. The `protocol` of the exit may be any protocol
 /// except SSH.
 #[skip_serializing_none]
@@ -82,7 +78,7 @@ pub struct SshListener {
     #[serde(rename = "trustedUserCAKeys")]
     pub trusted_user_ca_keys: Option<PathBuf>,
     /// The same as [`Ssh::algorithms`].
-    #[serde(default, skip_serializing_if = "SshAlgorithms::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub algorithms: SshAlgorithms,
 }
 
@@ -138,60 +134,31 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let Security::Ssh(ssh) = &config.security else {
         return Ok(());
     };
-    let is_exit = config.role != Role::Entry;
-    let wrong = |field: &str, problem: &str| {
-        let field = format!("security.{field}");
-        Err(ConfigError::field(field, problem))
-    };
-    for (field, is_there, of_exit, needed) in [
-        ("hostKeys", !ssh.host_keys.is_empty(), true, false),
-        ("authorizedKeys", ssh.authorized_keys.is_some(), true, false),
-        (
-            "trustedUserCAKeys",
-            ssh.trusted_user_ca_keys.is_some(),
-            true,
-            false,
-        ),
-        ("algorithms", !ssh.algorithms.is_default(), true, false),
-        ("user", ssh.user.is_some(), false, true),
-        ("key", ssh.key.is_some(), false, true),
-        ("certificate", ssh.certificate.is_some(), false, false),
-        ("knownHosts", ssh.known_hosts.is_some(), false, true),
-        (
-            "hostKeyAlias",
-            ssh.host_key_alias.is_some(),
-            false,
-            !has_hosts(config),
-        ),
-    ] {
-        match (is_there, of_exit, is_exit) {
-            (true, true, false) => {
-                return wrong(field, "is only for the exit in mode SSH: remove the field");
-            }
-            (true, false, true) => {
-                return wrong(field, "is only for the entry in mode SSH: remove the field");
-            }
-            (false, false, false) if needed && field == "hostKeyAlias" => {
-                let problem = "is missing: the field is required if connect does not contain the exit's host name";
-                return wrong(field, problem);
-            }
-            (false, false, false) if needed => {
-                return wrong(
-                    field,
-                    "is missing: an entry requires this field in mode SSH",
-                );
-            }
-            _ => {}
-        }
-    }
+    let needed = Some("is missing: an entry requires this field in mode SSH");
+    let alias =
+        "is missing: the field is required if connect does not contain the exit's host name";
+    let alias = Some(alias).filter(|_| !has_hosts(config));
+    let (authorized_keys, authorities) = (&ssh.authorized_keys, &ssh.trusted_user_ca_keys);
+    let fields = [
+        ("hostKeys", !ssh.host_keys.is_empty(), true, None),
+        ("authorizedKeys", authorized_keys.is_some(), true, None),
+        ("trustedUserCAKeys", authorities.is_some(), true, None),
+        ("algorithms", !is_default(&ssh.algorithms), true, None),
+        ("user", ssh.user.is_some(), false, needed),
+        ("key", ssh.key.is_some(), false, needed),
+        ("certificate", ssh.certificate.is_some(), false, None),
+        ("knownHosts", ssh.known_hosts.is_some(), false, needed),
+        ("hostKeyAlias", ssh.host_key_alias.is_some(), false, alias),
+    ];
+    check_sides("SSH", config.role, &fields)?;
     for (field, text) in [("user", &ssh.user), ("hostKeyAlias", &ssh.host_key_alias)] {
         if text.as_deref() == Some("") {
-            return wrong(field, "is empty");
+            return Err(ConfigError::field(format!("security.{field}"), "is empty"));
         }
     }
-    match is_exit {
-        true => ssh.check_exit("security"),
-        false => Ok(()),
+    match config.role {
+        Role::Entry => Ok(()),
+        Role::Exit | Role::Rendezvous => ssh.check_exit("security"),
     }
 }
 

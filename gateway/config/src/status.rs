@@ -50,7 +50,6 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Peer>,
     /// Exit and rendezvous, with public keys: the refused connections with unknown keys. Absent: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_keys: Option<UnknownKeys>,
     /// The files that the gateway follows. Absent: the gateway has an older version, so the state of
     /// its files is unknown.

@@ -630,7 +630,7 @@ fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
     assert_eq!(config.security.files().len(), 3);
     let again = Config::from_yaml(&config.to_yaml().unwrap()).unwrap();
     assert_eq!(again, config);
-    let key = key_text(KeyRole::Entry, &[7; KEY_BYTES]);
+    let key = key_text(Role::Entry, &[7; KEY_BYTES]);
     let keys =
         format!("{{mode: PublicKeys, privateKeyFiles: [a], peersFile: b, peers: ['{key}']}}");
     let config = with(&keys).unwrap();
@@ -932,7 +932,7 @@ fn what_cannot_listen_for_its_peer_says_so() {
 }
 
 /// The text of a key.
-fn key(role: KeyRole, byte: u8) -> String {
+fn key(role: Role, byte: u8) -> String {
     key_text(role, &[byte; 32])
 }
 
@@ -942,9 +942,9 @@ const KEYS: &str = "security: {mode: PublicKeys, privateKeyFiles: [/k]}\n";
 fn meeting() -> [String; 3] {
     let at = format!(
         "address: 'meet:443', publicKeys: [{}]",
-        key(KeyRole::Rendezvous, 7)
+        key(Role::Rendezvous, 7)
     );
-    let (near, far) = (key(KeyRole::Entry, 7), key(KeyRole::Exit, 7));
+    let (near, far) = (key(Role::Entry, 7), key(Role::Exit, 7));
     let web = "forwards: [{name: a, listen: '127.0.0.1:1', targets: [{host: web, port: 80}]}]\n";
     [
         format!(
@@ -954,7 +954,7 @@ fn meeting() -> [String; 3] {
         format!(
             "role: Rendezvous\n{KEYS}listen: 0.0.0.0:1\nmembers: [{{name: near, publicKeys: [{near}]}}, {{publicKeys: \
              [{other}]}}]\n",
-            other = key(KeyRole::Exit, 8)
+            other = key(Role::Exit, 8)
         ),
     ]
 }
@@ -971,12 +971,12 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
     let place = |name: &str| {
         format!(
             "{{name: {name}, address: 'a:1', publicKeys: [{}]}}",
-            key(KeyRole::Rendezvous, 9)
+            key(Role::Rendezvous, 9)
         )
     };
     let many: Vec<_> = ["a", "b", "c", "d"].map(place).into();
     let many = many.join(", ");
-    let meet = key(KeyRole::Rendezvous, 7);
+    let meet = key(Role::Rendezvous, 7);
     for (text, message) in [
         (
             rendezvous.replace(KEYS, none),
@@ -987,31 +987,30 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
             "security.mode: a rendezvous knows its members by their keys",
         ),
         (
-            entry.replace(KEYS, none).replace(
-                &format!(", publicKeys: [{}]}}]", key(KeyRole::Exit, 7)),
-                "}]",
-            ),
+            entry
+                .replace(KEYS, none)
+                .replace(&format!(", publicKeys: [{}]}}]", key(Role::Exit, 7)), "}]"),
             "security.mode: a rendezvous knows its members by their keys",
         ),
         (
             format!(
                 "{EXIT}members: [{{publicKeys: [{}]}}]\n",
-                key(KeyRole::Exit, 8)
+                key(Role::Exit, 8)
             ),
             "members: only a rendezvous",
         ),
         (
-            rendezvous.replace(&key(KeyRole::Exit, 8), &key(KeyRole::Exit, 7)),
+            rendezvous.replace(&key(Role::Exit, 8), &key(Role::Exit, 7)),
             "members[1].publicKeys[0]: mtx1",
         ),
         (
-            rendezvous.replace(&key(KeyRole::Exit, 8), &meet),
+            rendezvous.replace(&key(Role::Exit, 8), &meet),
             "members[1].publicKeys[0]: the key of a rendezvous (mtr1...), but a member",
         ),
         (
             rendezvous.replace(
                 "privateKeyFiles",
-                &format!("peers: [{}], privateKeyFiles", key(KeyRole::Entry, 9)),
+                &format!("peers: [{}], privateKeyFiles", key(Role::Entry, 9)),
             ),
             "security.peers: is only for an exit: write the gateways into members",
         ),
@@ -1056,7 +1055,7 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
             "rendezvous[0].address: \"meet\" is not HOST:PORT",
         ),
         (
-            exit.replace(&meet, &key(KeyRole::Exit, 9)),
+            exit.replace(&meet, &key(Role::Exit, 9)),
             "rendezvous[0].publicKeys[0]: the key of an exit",
         ),
         (
@@ -1082,8 +1081,8 @@ fn members_and_the_keys_of_a_rendezvous_change_while_running() {
     for (text, byte) in meeting().into_iter().zip([7, 7, 8]) {
         let running = Config::from_yaml(&text).unwrap();
         let role = match running.role {
-            Role::Rendezvous => KeyRole::Exit,
-            _ => KeyRole::Rendezvous,
+            Role::Rendezvous => Role::Exit,
+            _ => Role::Rendezvous,
         };
         let changed = text.replace(&key(role, byte), &key(role, 9));
         assert_ne!(changed, text);

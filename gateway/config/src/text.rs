@@ -48,6 +48,11 @@ macro_rules! by_text {
 }
 pub(crate) use by_text;
 
+/// Whether a value is its default, which documents leave out.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// Declares an enum whose variants have these names in documents, and a function `as_str` with the name.
 macro_rules! named {
     ($(#[$of_type:meta])* $visibility:vis enum $type:ident {

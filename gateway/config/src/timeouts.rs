@@ -57,11 +57,6 @@ impl Timeouts {
         self.keepalive_seconds.unwrap_or(KEEPALIVE_SECONDS_DEFAULT)
     }
 
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-    pub(crate) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     pub(crate) fn check(self) -> Result<(), ConfigError> {
         let half_open = self.half_open_seconds();
         for (field, seconds, most) in [

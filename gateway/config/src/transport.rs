@@ -3,10 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::carrier::is_unix;
-use crate::{
-    Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, connect,
-    rendezvous,
-};
+use crate::{Config, ConfigError, CongestionControl, Protocol, Proxy, Role, connect, rendezvous};
 
 /// The transport of carriers. Both ends must have the same value. TCP: TCP connections. KCP: KCP over
 /// UDP, for paths that lose packets. WebSocket: WebSocket connections, for networks that pass only
@@ -29,13 +26,6 @@ pub enum Transport {
     /// another transport, and selects the faster one. Streams survive a change of the transport. An
     /// exit accepts all of these transports. Needs protocol Native.
     Auto,
-}
-
-impl Transport {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-    pub(crate) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// Checks that transports KCP and Auto have protocol Native and addresses of the form HOST:PORT, and
@@ -91,41 +81,32 @@ fn problem_of_datagrams(config: &Config) -> Option<(&'static str, String)> {
 
 /// The first field that neither KCP nor Auto supports. `name`: the name of the transport.
 fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
-    let (field, problem) = if config.role == Role::Rendezvous {
-        ("transport", "a rendezvous joins TCP connections only")
-    } else if config.protocol != Protocol::Native {
-        (
+    let (field, problem) = match (config.role, config.protocol) {
+        (Role::Rendezvous, _) => ("transport", "a rendezvous joins TCP connections only"),
+        (_, Protocol::Native) => field_of_byte_streams(config)?,
+        _ => (
             "transport",
             "is for protocol Native only: other protocols use TCP or QUIC",
-        )
-    } else if rendezvous::has_leaf(config) {
-        (
-            "rendezvous",
-            "a rendezvous joins TCP connections only: use TCP",
-        )
-    } else if config.command().is_some() {
-        (
-            "connect[0].command",
-            "the command's pipes are the carrier: use TCP",
-        )
-    } else if connect::has_unix(config) {
-        ("connect", "expected HOST:PORT, not a Unix socket")
-    } else if is_unix(config.listen.as_deref()) {
-        ("listen", "expected ADDRESS:PORT, not a Unix socket")
-    } else if config.listen.as_deref() == Some(LISTEN_STDIO) {
-        (
-            "listen",
-            "expected ADDRESS:PORT, not standard input and output",
-        )
-    } else if !config.trusted_proxies.is_empty() {
-        (
-            "trustedProxies",
-            "a PROXY header begins a TCP connection, and datagrams carry no header: use TCP",
-        )
-    } else {
-        return None;
+        ),
     };
     Some((field, format!("transport {name}: {problem}")))
+}
+
+/// The first field that needs carriers over byte streams, and why it excludes datagrams.
+pub(crate) fn field_of_byte_streams(config: &Config) -> Option<(&'static str, &'static str)> {
+    Some(if rendezvous::has_leaf(config) {
+        ("rendezvous", "a rendezvous joins TCP connections only")
+    } else if config.command().is_some() {
+        ("connect[0].command", "a command cannot carry datagrams")
+    } else if !config.trusted_proxies.is_empty() {
+        ("trustedProxies", "datagrams have no PROXY header")
+    } else if connect::has_unix(config) {
+        ("connect", "expected HOST:PORT")
+    } else if config.is_stdio() || is_unix(config.listen.as_deref()) {
+        ("listen", "expected ADDRESS:PORT")
+    } else {
+        return None;
+    })
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! `trustedProxies`: the load balancers in front of a carrier port whose PROXY headers the gateway
 //! trusts.
 
-use crate::{Cidr, Config, ConfigError, Role, UNIX_PREFIX};
+use crate::{Config, ConfigError, Role, UNIX_PREFIX};
 
 /// Maximum number of networks in `trustedProxies`.
 pub const TRUSTED_PROXIES_MAX: usize = 64;
 
-/// Checks that only a gateway that listens on a TCP port has the field.
+/// Checks that only a gateway that listens on a TCP port has the field, and that no network contains
+/// every address. With such a network, any client could claim any address.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     const FIELD: &str = "trustedProxies";
     let networks = &config.trusted_proxies;
@@ -19,28 +20,19 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         Some(listen) if config.is_stdio() || listen.starts_with(UNIX_PREFIX) => {
             "is only for listen: ADDRESS:PORT, because other carriers have no client address"
         }
-        Some(_) => return check_trusted_proxies(FIELD, networks),
+        Some(_) => {
+            ConfigError::unless_at_most(FIELD, networks.len(), TRUSTED_PROXIES_MAX)?;
+            return match networks.iter().position(|cidr| cidr.is_every()) {
+                None => Ok(()),
+                Some(index) => Err(ConfigError::field(
+                    format!("{FIELD}[{index}]"),
+                    format!(
+                        "{} contains every address: list only the networks of the load balancers",
+                        networks[index]
+                    ),
+                )),
+            };
+        }
     };
     Err(ConfigError::field(FIELD, problem))
-}
-
-/// Checks that there are at most [`TRUSTED_PROXIES_MAX`] networks, and that no network contains
-/// every address. With such a network, any client could claim any address. `field` is the path of
-/// the list.
-///
-/// # Errors
-/// The problem, with the index of the network.
-pub fn check_trusted_proxies(field: &str, networks: &[Cidr]) -> Result<(), ConfigError> {
-    ConfigError::unless_at_most(field, networks.len(), TRUSTED_PROXIES_MAX)?;
-    match networks
-        .iter()
-        .enumerate()
-        .find(|(_, cidr)| cidr.is_every())
-    {
-        Some((index, cidr)) => Err(ConfigError::field(
-            format!("{field}[{index}]"),
-            format!("{cidr} contains every address: list only the networks of the load balancers"),
-        )),
-        None => Ok(()),
-    }
 }

@@ -7,16 +7,31 @@ use crate::{ConfigError, Role};
 /// Maximum number of origins in `webSocket.origins`.
 pub const ORIGINS_MAX: usize = 16;
 
-/// Carriers are WebSocket connections (RFC 6455). With certificates, WebSocket runs over TLS. With
-/// public keys, TLS runs over WebSocket.
+/// Carriers as WebSocket connections (RFC 6455). With security mode PublicKeys, TLS runs inside the
+/// WebSocket connection, so proxies that terminate TLS pass it. With mode Certificates, TLS encrypts
+/// the WebSocket connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schemars",
+    derive(schemars::JsonSchema),
+    schemars(transform = crate::schema::open)
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebSocket {
-    /// The path of the request, beginning with `/`.
+    /// The path of the HTTP requests, such as /carrier. The exit answers only requests with this
+    /// path.
+    #[cfg_attr(
+        feature = "schemars",
+        schemars(
+            length(min = 1, max = 256),
+            regex(pattern = "^/[-._~!$&'()*+,;=:@%/a-zA-Z0-9]*$")
+        )
+    )]
     pub path: String,
     /// Exit: origins (RFC 6454) of the web pages whose browsers may open carriers, such as
     /// `https://app.example.com`, at most [`ORIGINS_MAX`]. Empty: no web page may open carriers.
-    /// Gateways send no Origin header.
+    /// Gateways send no Origin header. Not in the resources of the operator.
+    #[cfg_attr(feature = "schemars", schemars(skip))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<String>,
 }

@@ -100,7 +100,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "role: Entry",
         "role: Entrance",
-        "1:7: role: unknown variant `Entrance`, expected one of `Entry`, `Exit`, `Rendezvous`",
+        "1:7: role: unknown variant `Entrance`, expected one of `Rendezvous`, `Exit`, `Entry`",
     ),
     (
         EXIT,

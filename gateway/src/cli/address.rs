@@ -1,7 +1,7 @@
 //! The addresses of carriers, on the command line.
 
 use muxtunnel_gateway_config::{
-    Connect, ConnectWebSocket, GatewayKey, KeyRole, Security, WebSocket, WebSocketScheme,
+    Connect, ConnectWebSocket, GatewayKey, Role, Security, WebSocket, WebSocketScheme,
 };
 
 /// Converts `HOST:PORT` or `ws://HOST:PORT/PATH` to the fields of a configuration.
@@ -131,11 +131,11 @@ pub(super) fn identify(
     match security {
         Security::PublicKeys(_) if peers.is_empty() => Err(format!(
             "--key requires --peer {}1..., the public key of the exit",
-            KeyRole::Exit.prefix()
+            Role::Exit.prefix()
         )),
         Security::PublicKeys(_) => {
             for peer in peers {
-                let key = GatewayKey::of_role(peer, KeyRole::Exit);
+                let key = GatewayKey::of_role(peer, Role::Exit);
                 exit.public_keys
                     .push(key.map_err(|error| format!("--peer: {error}"))?);
             }
@@ -197,7 +197,7 @@ mod tests {
             peers_file: None,
             places: Vec::new(),
         });
-        let [one, two] = [1, 2].map(|seed| key_text(KeyRole::Exit, &[seed * 3; 32]));
+        let [one, two] = [1, 2].map(|seed| key_text(Role::Exit, &[seed * 3; 32]));
         let texts = [
             "ws://a:1/p".to_owned(),
             format!("ws://b:2/p,name=b,order=7,peer={two}"),

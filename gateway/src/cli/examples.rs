@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::{CommandFactory, Parser};
-use muxtunnel_gateway_config::{KEY_BYTES, KeyRole, key_text};
+use muxtunnel_gateway_config::{KEY_BYTES, Role, key_text};
 
 use super::{Cli, Task};
 use crate::process::Source;
@@ -28,10 +28,10 @@ fn commands(text: &str) -> Vec<Vec<String>> {
             let words = shlex::split(line).unwrap();
             let words = words.into_iter().take_while(|word| word != ">");
             let word = |word: String| {
-                let word = word.replace("ENTRY_KEY", &key_text(KeyRole::Entry, &[7; KEY_BYTES]));
-                let meet = key_text(KeyRole::Rendezvous, &[7; KEY_BYTES]);
+                let word = word.replace("ENTRY_KEY", &key_text(Role::Entry, &[7; KEY_BYTES]));
+                let meet = key_text(Role::Rendezvous, &[7; KEY_BYTES]);
                 let word = word.replace("RENDEZVOUS_KEY", &meet);
-                word.replace("EXIT_KEY", &key_text(KeyRole::Exit, &[8; KEY_BYTES]))
+                word.replace("EXIT_KEY", &key_text(Role::Exit, &[8; KEY_BYTES]))
             };
             words.map(word).collect()
         })

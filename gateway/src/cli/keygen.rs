@@ -10,7 +10,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use muxtunnel_gateway_config::{GatewayKey, KeyRole};
+use muxtunnel_gateway_config::{GatewayKey, Role};
 use rcgen::{KeyPair, PKCS_ED25519};
 use zeroize::Zeroizing;
 
@@ -100,7 +100,7 @@ fn show(file: &Path) -> anyhow::Result<String> {
 fn public_keys(bytes: &[u8]) -> anyhow::Result<String> {
     let bytes = bytes.try_into().context("the key does not have 32 bytes")?;
     let line = |role| GatewayKey::new(role, bytes).map(|key| key.to_string());
-    let lines: Vec<_> = KeyRole::ALL
+    let lines: Vec<_> = [Role::Entry, Role::Exit, Role::Rendezvous]
         .into_iter()
         .map(line)
         .collect::<Result<_, _>>()?;

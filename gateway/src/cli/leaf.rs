@@ -2,7 +2,7 @@
 
 use clap::Args;
 use muxtunnel_gateway_config::{
-    Connect, ConnectRendezvous, GatewayKey, GatewayKeyError, KeyRole, MeetingPlace, Member,
+    Connect, ConnectRendezvous, GatewayKey, GatewayKeyError, MeetingPlace, Member, Role,
 };
 
 /// Flags of a leaf gateway, which meets its peer at a rendezvous.
@@ -25,7 +25,7 @@ impl LeafArgs {
         let Some(address) = self.rendezvous else {
             return Ok(None);
         };
-        let key = |text: &String| GatewayKey::of_role(text, KeyRole::Rendezvous);
+        let key = |text: &String| GatewayKey::of_role(text, Role::Rendezvous);
         let keys = self
             .rendezvous_key
             .iter()

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use muxtunnel_gateway_config::{
-    Certificates, GatewayKey, KeyRole, Peer, PublicKeys, Role, Security, ServerTls, Ssh,
-    SshAlgorithms,
+    Certificates, GatewayKey, Peer, PublicKeys, Role, Security, ServerTls, Ssh, SshAlgorithms,
 };
 
 /// The mode, and the files that the mode requires.
@@ -242,7 +241,7 @@ fn needed(mode: &str, option: &str, file: Option<PathBuf>) -> Result<PathBuf, St
 
 /// The peers of an exit in mode keys.
 fn known(peers: &[String], has_file: bool) -> Result<Vec<Peer>, String> {
-    let expected = KeyRole::Entry;
+    let expected = Role::Entry;
     if peers.is_empty() && !has_file {
         return Err(format!(
             "--key requires --peer {}1..., the public key of the other end, or --peers FILE",
@@ -259,7 +258,7 @@ fn known(peers: &[String], has_file: bool) -> Result<Vec<Peer>, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use muxtunnel_gateway_config::{KeyRole, key_text};
+    use muxtunnel_gateway_config::key_text;
 
     use super::*;
 
@@ -314,14 +313,11 @@ mod tests {
     #[test]
     fn a_key_selects_the_mode() {
         let key = |role| key_text(role, &[7; 32]);
-        let line = format!("--key a --peer {} --peers b", key(KeyRole::Entry));
+        let line = format!("--key a --peer {} --peers b", key(Role::Entry));
         let Ok(Security::PublicKeys(keys)) = security(&line) else {
             panic!("not public keys");
         };
-        assert_eq!(
-            keys.peers[0].public_keys[0].to_string(),
-            key(KeyRole::Entry)
-        );
+        assert_eq!(keys.peers[0].public_keys[0].to_string(), key(Role::Entry));
         assert_eq!(keys.peers_file, Some("b".into()));
         let line = security(&format!("--security keys {line}"));
         assert_eq!(line, Ok(Security::PublicKeys(keys)));
@@ -329,7 +325,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_or_of_another_mode_is_named() {
-        let wrong_role = format!("--key a --peer {}", key_text(KeyRole::Exit, &[7; 32]));
+        let wrong_role = format!("--key a --peer {}", key_text(Role::Exit, &[7; 32]));
         for (line, problem) in [
             (
                 "--security certificates --peer a",

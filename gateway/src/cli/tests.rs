@@ -1,6 +1,6 @@
 use muxtunnel_gateway_config::{
-    BitRate, CongestionControl, Drain, KeyRole, Limits, Memory, Priority, Protocol, ProxyListen,
-    Timeouts, WebSocket, key_text,
+    BitRate, CongestionControl, Drain, Limits, Memory, Priority, Protocol, ProxyListen, Timeouts,
+    WebSocket, key_text,
 };
 
 use super::*;
@@ -60,8 +60,7 @@ fn flags_mean_what_a_file_would_say() {
     let exit = config("exit --security none --listen 0.0.0.0:64000 --allow-listen 80-90");
     assert_eq!(exit.allow_listen, ["127.0.0.1:80-90".parse().unwrap()]);
     let proxies = "--trusted-proxy 10.0.0.0/8 --trusted-proxy 2001:db8::1";
-    let [member, meet_key] =
-        [KeyRole::Exit, KeyRole::Rendezvous].map(|role| key_text(role, &[7; 32]));
+    let [member, meet_key] = [Role::Exit, Role::Rendezvous].map(|role| key_text(role, &[7; 32]));
     let meet = format!("rendezvous --key /k --member {member}");
     for role in ["exit --security none", &meet] {
         let config = config(&format!("{role} --listen 0.0.0.0:1 {proxies}"));
@@ -71,7 +70,7 @@ fn flags_mean_what_a_file_would_say() {
     }
     let entry = "entry --security none --connect far:64000 --reverse 8080:web:80,bulk";
     let leaf = format!("--rendezvous meet:1 --rendezvous-key {meet_key}");
-    let near = key_text(KeyRole::Entry, &[7; 32]);
+    let near = key_text(Role::Entry, &[7; 32]);
     let visits = config(&format!(
         "entry --key /k --peer {member} {leaf} --forward 1:a:1"
     ));

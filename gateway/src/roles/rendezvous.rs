@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{self as config, KeyRole};
+use muxtunnel_gateway_config::{self as config, Role};
 use muxtunnel_proto::rendezvous::{KEY_BYTES, MAGIC, OPENING_BYTES, Ticket, Word, ticket_in};
 use muxtunnel_proto::{Reason, patience};
 use rustls::pki_types::UnixTime;
@@ -268,10 +268,10 @@ impl Rendezvous {
         let proof = proof.ok_or_else(|| HandshakeError::failed("the leaf proved no key"))?;
         let role = keys.key_of(&proof).map(|key| key.role());
         let wrong = match (read(&*control).await?, role) {
-            (Word::Register, Some(KeyRole::Exit)) => {
+            (Word::Register, Some(Role::Exit)) => {
                 return Ok(Heard::Register(control, proof));
             }
-            (Word::Visit(keys), Some(KeyRole::Entry)) => {
+            (Word::Visit(keys), Some(Role::Entry)) => {
                 return Ok(Heard::Visit(control, proof, keys));
             }
             (Word::Register, _) => {

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::{KeyOrigin, KeyStatus, SecretRef};
-use muxtunnel_gateway_config::KeyRole;
+use muxtunnel_gateway_config::Role;
 use parking_lot::Mutex;
 use rand::RngExt;
 use tracing::{info, warn};
@@ -99,10 +99,7 @@ impl Keyring {
                 "the keys of both ends were lost: the operator creates new keys, and restarts the gateways"
             );
         }
-        let (entry, exit) = (
-            KeyPair::random(KeyRole::Entry)?,
-            KeyPair::random(KeyRole::Exit)?,
-        );
+        let (entry, exit) = (KeyPair::random(Role::Entry)?, KeyPair::random(Role::Exit)?);
         loop {
             let name = format!("{prefix}{}", suffix());
             let place = place(holder, &name, PAIR);
@@ -206,7 +203,7 @@ impl Keyring {
         (generation, name): (i32, String),
         now: i64,
     ) -> Result<KeyStatus, KeyError> {
-        let pair = KeyPair::random(end.key_role())?;
+        let pair = KeyPair::random(end)?;
         let secret = pair.secret(place(holder, &name, end.component()));
         let is_new = self.create(&secret).await?;
         let (public_key, origin) = match is_new {
@@ -250,7 +247,7 @@ impl Keyring {
             return false;
         }
         // The content does not matter, because nothing is stored.
-        let Ok(pair) = KeyPair::random(KeyRole::Entry) else {
+        let Ok(pair) = KeyPair::random(Role::Entry) else {
             return false;
         };
         let mut secret = pair.secret(place(holder, name, component));

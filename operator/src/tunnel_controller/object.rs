@@ -18,7 +18,6 @@ use super::end::End;
 use crate::apply::owner_reference;
 use crate::undecoded;
 use crate::upgrades::ObjectId;
-pub use spec::Carriers;
 
 /// The kind of an object that gateways serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

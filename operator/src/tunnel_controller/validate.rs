@@ -8,9 +8,7 @@
 //! missing. All other targets still work.
 
 mod benchmark;
-mod carrier;
 mod certificates;
-mod clients;
 mod connect;
 mod findings;
 mod gateways;
@@ -23,31 +21,26 @@ mod rollouts;
 mod rules;
 mod security;
 mod services;
-mod ssh;
 mod state;
 mod streams;
 mod target;
 mod upgrade;
 
 pub use benchmark::OwningBenchmark;
-pub use carrier::ValidatedCarrier;
 pub use certificates::ValidatedCertificates;
-pub use clients::Clients;
 pub(super) use connect::HEADLESS;
-pub use connect::{Address, ValidatedConnect};
 pub use findings::{DeniedTarget, Finding, Findings};
 pub(super) use gateways::resources_of;
 pub use gateways::{CarrierPort, ValidatedGateway};
 pub(super) use network::NOBODY;
 pub use network::ValidatedNetwork;
 pub use peers::JudgedPeer;
-pub use pods::{ValidatedPods, ValidatedWan};
+pub use pods::ValidatedPods;
 pub use replicas::Replicas;
 pub(super) use rollouts::asked;
 pub use security::ValidatedSecurity;
 pub(super) use services::SSH;
 pub use services::ValidatedService;
-pub use ssh::ValidatedSsh;
 pub use state::ValidatedState;
 pub(super) use state::state;
 pub use streams::{Streams, UsersFile};
@@ -58,8 +51,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use muxtunnel_codes::Code;
-use muxtunnel_crds::ListenPort;
-use muxtunnel_gateway_config::{MeetingPlace, Member};
+use muxtunnel_crds::{Carrier, ListenPort};
+use muxtunnel_gateway_config::{Connect, MeetingPlace, Member};
 
 use super::dereference::Dereferenced;
 use super::end::End;
@@ -83,9 +76,9 @@ pub struct ValidatedObject {
     /// The Services with the ports of clients, without the port for users of ssh.
     pub services: Vec<ValidatedService>,
     /// The settings of carriers.
-    pub carrier: ValidatedCarrier,
+    pub carrier: Carrier,
     /// The exits that entries dial, in the order of their use.
-    pub connect: Vec<ValidatedConnect>,
+    pub connect: Vec<Connect>,
     /// Where exits wait for entries instead of a port of their own.
     pub meetings: Vec<MeetingPlace>,
     /// The members of a rendezvous.
@@ -159,7 +152,7 @@ impl ValidatedObject {
         keys.into_iter()
             .flatten()
             .chain(self.users(end).map(|file| file.secret.as_str()))
-            .chain(ssh.map(|ssh| ssh.secret.as_str()))
+            .chain(ssh.map(|ssh| ssh.secret_ref.name.as_str()))
             .collect()
     }
 }
@@ -174,9 +167,6 @@ pub fn validate(
     class: Class,
 ) -> Result<Box<ValidatedObject>, Hindrance> {
     let holder = Holder::of(object)?;
-    if let Some(problem) = problem::problem(object) {
-        return Err(Hindrance::Invalid(problem));
-    }
     if let Some(detail) = problem::not_permitted(object, &class) {
         let code = Code::ClassNotPermitted;
         return Err(Hindrance::Blocked(Problem { code, detail }));
@@ -192,7 +182,7 @@ fn valid(
     class: Class,
 ) -> Result<ValidatedObject, String> {
     let (streams, findings) = streams::resolved(object, &holder.namespace, named);
-    let carrier = ValidatedCarrier::of(&object.carrier());
+    let carrier = object.carrier();
     let certificates = ValidatedCertificates::of(object, &holder, class.trust_domain());
     let exit = object.exit().map(|exit| &exit.spec);
     let peers = peers::judged(exit, named, &holder.namespace);
@@ -207,10 +197,10 @@ fn valid(
     let pods = ValidatedPods::of(object, named, &gateways, &class);
     let mut valid = ValidatedObject {
         services: services::of(object, &holder, &gateways)?,
-        connect: connect::of(object, &holder, &carrier)?,
-        meetings: connect::meetings(object)?,
-        members: connect::members(object)?,
-        network: ValidatedNetwork::of(object, carrier.protocol, &peers)?,
+        connect: connect::of(object, &holder),
+        meetings: connect::meetings(object),
+        members: object.members().to_vec(),
+        network: ValidatedNetwork::of(object, carrier.connection.protocol(), &peers)?,
         benchmark: OwningBenchmark::of(object),
         holder,
         class,

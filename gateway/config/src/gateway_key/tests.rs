@@ -14,7 +14,7 @@ fn key(seed: u8) -> [u8; KEY_BYTES] {
 
 #[test]
 fn a_key_has_one_text_for_each_role() {
-    for role in KeyRole::ALL {
+    for role in Role::ALL {
         let key = GatewayKey::new(role, key(1)).unwrap();
         let text = key.to_string();
         assert_eq!(text.len(), KEY_TEXT_LENGTH);
@@ -28,7 +28,7 @@ fn a_key_has_one_text_for_each_role() {
     let bytes: Vec<u8> = (0..KEY_BYTES)
         .map(|at| u8::from_str_radix(&known[2 * at..2 * at + 2], 16).unwrap())
         .collect();
-    let text = key_text(KeyRole::Entry, &bytes.try_into().unwrap());
+    let text = key_text(Role::Entry, &bytes.try_into().unwrap());
     assert_eq!(text, KNOWN);
 }
 
@@ -39,7 +39,7 @@ fn no_corrupted_text_is_a_key() {
     let mut random = StdRng::seed_from_u64(36);
     let (mut characters, mut swaps, mut lengths) = (0, 0, 0);
     for run in 0..10_000_u32 {
-        let role = KeyRole::ALL[run as usize % 3];
+        let role = Role::ALL[run as usize % 3];
         let bytes: [u8; KEY_BYTES] = random.random();
         let good = key_text(role, &bytes);
         let mut text = good.clone().into_bytes();
@@ -102,7 +102,7 @@ fn a_text_of_another_kind_is_refused_with_what_to_do() {
     ] {
         assert_eq!(text.parse::<GatewayKey>(), Err(error), "{text}");
     }
-    let error = GatewayKey::of_role(&good, KeyRole::Exit).unwrap_err();
+    let error = GatewayKey::of_role(&good, Role::Exit).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the key of an entry (mte1...), but an exit (mtx1...) is expected here"
@@ -174,9 +174,9 @@ fn verifies_without_a_key(bytes: &[u8; KEY_BYTES], message: u8) -> bool {
 fn a_point_of_small_order_is_no_key() {
     assert_eq!(small_orders().len(), 8);
     for bytes in small_orders() {
-        let made = GatewayKey::new(KeyRole::Entry, bytes);
+        let made = GatewayKey::new(Role::Entry, bytes);
         assert_eq!(made, Err(GatewayKeyError::SmallOrder), "{bytes:02x?}");
-        let text = key_text(KeyRole::Exit, &bytes);
+        let text = key_text(Role::Exit, &bytes);
         assert_eq!(text.parse::<GatewayKey>(), Err(GatewayKeyError::SmallOrder));
         let mut few = 0..=u8::MAX;
         assert!(few.any(|message| verifies_without_a_key(&bytes, message)));
@@ -186,13 +186,13 @@ fn a_point_of_small_order_is_no_key() {
         let mut negative = bytes;
         negative[KEY_BYTES - 1] |= 0x80;
         for bytes in [bytes, negative] {
-            let made = GatewayKey::new(KeyRole::Entry, bytes);
+            let made = GatewayKey::new(Role::Entry, bytes);
             assert_eq!(made, Err(GatewayKeyError::SmallOrder), "{bytes:02x?}");
         }
     }
     for seed in 0..50 {
         let bytes = key(seed);
-        assert!(GatewayKey::new(KeyRole::Entry, bytes).is_ok(), "{seed}");
+        assert!(GatewayKey::new(Role::Entry, bytes).is_ok(), "{seed}");
         assert!((0..=u8::MAX).all(|message| !verifies_without_a_key(&bytes, message)));
     }
 }

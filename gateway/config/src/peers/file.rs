@@ -86,7 +86,7 @@ fn parse_peer(line: &str) -> Result<Peer, String> {
         if expiration_time.is_some() {
             return Err(format!("the option {EXPIRATION_TIME} occurs twice"));
         }
-        let time = ExpirationTime::parse(value.trim_matches('"'));
+        let time = value.trim_matches('"').parse::<ExpirationTime>();
         expiration_time = Some(time.map_err(|problem| format!("{EXPIRATION_TIME}: {problem}"))?);
         words.next();
     }

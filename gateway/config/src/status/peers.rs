@@ -1,13 +1,14 @@
 //! The peers of a gateway, and the keys of others.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 /// An accepted peer.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Peer {
     /// The name of the peer. Absent: rules name the peer by its key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The public keys of the peer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -19,13 +20,11 @@ pub struct Peer {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
     /// The time from which the peer is refused (RFC 3339).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiration_time: Option<String>,
     /// Number of carriers that are up and proved this peer.
     #[serde(default)]
     pub carriers: u32,
     /// Exit: the public key of this gateway that the newest carrier in `carriers` has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub presented_key: Option<String>,
 }
 

@@ -424,8 +424,8 @@ fn the_gateways_own_ports_need_their_address_and_their_port() {
 
 /// An exit with two peers. `peer` has the YAML of the first peer's rules.
 fn with_peer(policy: &str, peer: &str) -> (Rules, String) {
-    use muxtunnel_gateway_config::{KeyRole, key_text};
-    let [one, two] = [7, 8].map(|byte| key_text(KeyRole::Entry, &[byte; 32]));
+    use muxtunnel_gateway_config::{Role, key_text};
+    let [one, two] = [7, 8].map(|byte| key_text(Role::Entry, &[byte; 32]));
     let text = format!(
         "role: Exit\nlisten: 0.0.0.0:64000\nadmin: '[::]:64001'\n{policy}\nsecurity: {{mode: PublicKeys, \
          privateKeyFiles: [/k], peers: [{{name: site, publicKeys: [{one}], {peer}}}, {two}]}}\n"

@@ -4,17 +4,17 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use muxtunnel_contract::secrets;
+use muxtunnel_crds::{Ssh, SshLogin};
 use muxtunnel_gateway_config::{
     ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, Drain, ListenRule, Peer, Policy,
-    Ports, PublicKeys, Rule, Security, SshListener, WebSocket,
+    Ports, PublicKeys, Rule, Security, SshListener,
 };
 
 use super::sizing::sizing;
 use super::{BuildError, End, network};
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{
-    Address, JudgedPeer, Streams, ValidatedConnect, ValidatedGateway, ValidatedObject,
-    ValidatedSecurity, ValidatedSsh, all_addresses,
+    JudgedPeer, Streams, ValidatedGateway, ValidatedObject, ValidatedSecurity, all_addresses,
 };
 
 /// Mount point of certificates and keys.
@@ -32,7 +32,8 @@ pub(super) fn config(
     end: End,
     gateway: &ValidatedGateway,
 ) -> Result<Config, BuildError> {
-    let (sizing, carrier) = (sizing(object, end, gateway), &object.carrier);
+    let sizing = sizing(object, end, gateway);
+    let (carrier, connection) = (&object.carrier, &object.carrier.connection);
     let port = gateway.carrier_port.as_ref();
     let policy = policy(object, end);
     let is_entry = end == End::Entry;
@@ -41,18 +42,18 @@ pub(super) fn config(
         false => Streams::default(),
     };
     let config = Config {
-        role: end.role(),
-        protocol: carrier.protocol,
+        role: end,
+        protocol: connection.protocol(),
         packet_bytes: None,
-        transport: carrier.transport,
+        transport: connection.transport(),
         security: security(object, end, &gateway.security),
-        web_socket: carrier.web_socket.as_ref().map(|path| WebSocket {
-            path: path.clone(),
-            origins: Vec::new(),
-        }),
-        congestion_control: carrier.congestion_control,
-        liveness_seconds: carrier.liveness_seconds,
-        connect: connect(object, end),
+        web_socket: connection.web_socket.clone(),
+        congestion_control: connection.congestion_control.unwrap_or_default(),
+        liveness_seconds: connection.liveness_seconds(),
+        connect: match is_entry {
+            true => connect(object, &gateway.security),
+            false => Vec::new(),
+        },
         proxy: None,
         listen: port.map(|_| all_addresses(CARRIER_PORT)),
         trusted_proxies: port.map_or(Vec::new(), |port| port.trusted_proxies.clone()),
@@ -77,8 +78,8 @@ pub(super) fn config(
             End::Entry | End::Rendezvous => Vec::new(),
         },
         workers: sizing.workers,
-        pool: (is_entry && carrier.protocol.can().several_carriers).then_some(carrier.pool),
-        resume: carrier.resume,
+        pool: (is_entry && connection.protocol().can().several_carriers).then(|| carrier.pool()),
+        resume: carrier.resume(),
         splice: true,
         timeouts: object.streams.timeouts,
         limits: sizing.limits,
@@ -132,52 +133,28 @@ fn security(object: &ValidatedObject, end: End, security: &ValidatedSecurity) ->
     }
 }
 
-/// The exits of an entry. If a session may have its carriers at several pods of an exit of the same
-/// object, the Service is the exit of the next order.
-fn connect(object: &ValidatedObject, end: End) -> Vec<Connect> {
-    let entry = object.gateway(End::Entry).filter(|_| end == End::Entry);
-    let exits = entry.iter().flat_map(|entry| {
-        let exits = object.connect.iter();
-        exits.flat_map(|exit| {
-            let own = one_exit(exit, &entry.security);
-            let fallback = exit.fallback.as_ref().map(|address| Connect {
-                name: secrets::EXIT_NAMES[1].to_owned(),
-                order: own.order.saturating_add(1),
-                address: Some(address.to_string()),
-                ..own.clone()
-            });
-            [own].into_iter().chain(fallback)
-        })
-    });
-    exits.collect()
-}
-
-fn one_exit(exit: &ValidatedConnect, security: &ValidatedSecurity) -> Connect {
-    let certificate_names = match security {
-        ValidatedSecurity::Certificates { names, .. } if !names.is_empty() => names.clone(),
-        _ => exit.certificate_names.clone(),
-    };
-    Connect {
-        name: exit.name.clone(),
-        // A greater order is out of bounds, too.
-        order: exit.order.try_into().unwrap_or(u8::MAX),
-        address: exit.address.as_ref().map(Address::to_string),
-        rendezvous: exit.rendezvous.clone(),
-        command: Vec::new(),
-        public_keys: exit.public_keys.clone(),
-        certificate_names,
-        web_socket: exit.web_socket.clone(),
+/// The exits of an entry. An exit of the same object has the names of its certificate.
+fn connect(object: &ValidatedObject, security: &ValidatedSecurity) -> Vec<Connect> {
+    let mut exits = object.connect.clone();
+    match security {
+        ValidatedSecurity::Certificates { names, .. } if !names.is_empty() => {
+            for exit in &mut exits {
+                exit.certificate_names.clone_from(names);
+            }
+        }
+        _ => {}
     }
+    exits
 }
 
-fn ssh(asked: &ValidatedSsh) -> SshListener {
-    let file = |key: &&str| PathBuf::from(SSH_FOLDER).join(key);
+fn ssh(asked: &Ssh) -> SshListener {
+    let file = |key: &str| PathBuf::from(SSH_FOLDER).join(key);
     SshListener {
-        listen: all_addresses(asked.port),
-        host_keys: asked.host_keys.iter().map(file).collect(),
-        authorized_keys: asked.authorized_keys.as_ref().map(file),
-        trusted_user_ca_keys: asked.trusted_user_ca_keys.as_ref().map(file),
-        algorithms: asked.algorithms,
+        listen: all_addresses(asked.port()),
+        host_keys: asked.host_keys().map(file).collect(),
+        authorized_keys: asked.login(SshLogin::AuthorizedKeys).map(file),
+        trusted_user_ca_keys: asked.login(SshLogin::TrustedUserCaKeys).map(file),
+        algorithms: asked.algorithms.unwrap_or_default(),
     }
 }
 

@@ -343,7 +343,7 @@ fn container(
             ..pods::port(name, CARRIER_PORT)
         }));
     }
-    ports.extend(gateway.ssh.as_ref().map(|ssh| pods::port(SSH, ssh.port)));
+    ports.extend(gateway.ssh.as_ref().map(|ssh| pods::port(SSH, ssh.port())));
     Container {
         name: CONTAINER.to_owned(),
         image: Some(object.class.images.gateway.clone()),

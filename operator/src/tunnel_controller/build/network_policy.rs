@@ -14,19 +14,20 @@ use k8s_openapi::api::networking::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use muxtunnel_bench_api::HTTP_PORT;
-use muxtunnel_crds::{ClientsType, MuxBenchmark};
+use muxtunnel_crds::{Clients, ClientsType, MuxBenchmark};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use super::service::{TCP, carrier_port_names};
 use super::{End, metadata, selector};
 use crate::labels::{self, having};
 use crate::settings::AdminPeers;
-use crate::tunnel_controller::validate::{
-    Clients, OwningBenchmark, ValidatedGateway, ValidatedObject,
-};
+use crate::tunnel_controller::validate::{OwningBenchmark, ValidatedGateway, ValidatedObject};
 
 /// A label of every namespace with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// The clients of a port. `None`: all clients.
+type Admitted = Option<Vec<NetworkPolicyPeer>>;
 
 pub(super) fn build(
     object: &ValidatedObject,
@@ -36,18 +37,18 @@ pub(super) fn build(
 ) -> NetworkPolicy {
     let carriers = gateway.carrier_port.iter().flat_map(|port| {
         let protocols = carrier_port_names(&object.carrier).iter();
-        protocols.filter_map(|(_, protocol)| rule(&port.clients, [CARRIER_PORT], protocol))
+        protocols.filter_map(|(_, protocol)| rule(port.clients.clone(), [CARRIER_PORT], protocol))
     });
     // Ports with the same clients share a rule.
     let listened = object.listen_ports(end);
-    let listened = listened.map(|port| {
-        let clients = Clients::of(port.from.as_ref(), ClientsType::Namespace);
-        (clients, port.port)
-    });
-    let ssh = gateway.ssh.iter();
-    let ssh = ssh.map(|ssh| (ssh.clients.clone(), ssh.port));
-    let mut shared: Vec<(Clients, Vec<u16>)> = Vec::new();
-    for (clients, port) in listened.chain(ssh) {
+    let listened = listened.map(|port| (port.from.as_ref(), port.port));
+    let ssh = gateway
+        .ssh
+        .iter()
+        .map(|ssh| (ssh.from.as_ref(), ssh.port()));
+    let mut shared: Vec<(Admitted, Vec<u16>)> = Vec::new();
+    for (from, port) in listened.chain(ssh) {
+        let clients = Clients::admitted(from, ClientsType::Namespace);
         match shared.iter_mut().find(|(known, _)| *known == clients) {
             Some((_, ports)) => ports.push(port),
             None => shared.push((clients, vec![port])),
@@ -55,14 +56,11 @@ pub(super) fn build(
     }
     let listened = shared
         .into_iter()
-        .filter_map(|(clients, ports)| rule(&clients, ports, TCP));
-    let admin = rule(&admin_peers(object, peers), [ADMIN_PORT], TCP);
+        .filter_map(|(clients, ports)| rule(clients, ports, TCP));
+    let admin = rule(Some(admin_peers(object, peers)), [ADMIN_PORT], TCP);
     let agents = object.benchmark.as_ref();
     let agents = agents.filter(|benchmark| benchmark.agents_token.is_some());
-    let agents = agents.and_then(|benchmark| {
-        let runner = Clients::Some(vec![runner(benchmark)]);
-        rule(&runner, [HTTP_PORT], TCP)
-    });
+    let agents = agents.and_then(|benchmark| rule(Some(vec![runner(benchmark)]), [HTTP_PORT], TCP));
     let rules = carriers.chain(listened).chain(admin).chain(agents);
     NetworkPolicy {
         metadata: metadata(object, end),
@@ -75,7 +73,7 @@ pub(super) fn build(
     }
 }
 
-fn admin_peers(object: &ValidatedObject, peers: &AdminPeers) -> Clients {
+fn admin_peers(object: &ValidatedObject, peers: &AdminPeers) -> Vec<NetworkPolicyPeer> {
     let name = (NAMESPACE_NAME.to_owned(), peers.operator_namespace.clone());
     let operator = pods(Some([name].into()), peers.operator_labels.clone());
     let metrics = &peers.metrics_namespace_labels;
@@ -84,8 +82,11 @@ fn admin_peers(object: &ValidatedObject, peers: &AdminPeers) -> Clients {
         ..NetworkPolicyPeer::default()
     });
     let runner = object.benchmark.as_ref().map(runner);
-    let all = [operator].into_iter().chain(metrics).chain(runner);
-    Clients::Some(all.collect())
+    [operator]
+        .into_iter()
+        .chain(metrics)
+        .chain(runner)
+        .collect()
 }
 
 /// The runner of the benchmark that created the object as an environment.
@@ -109,10 +110,10 @@ fn pods(
     }
 }
 
-/// `None` without clients and without ports, because a rule without clients would permit all
-/// clients, and a rule without ports would permit all ports.
+/// `None` with an empty list of clients and without ports, because a rule with an empty list would permit
+/// all clients, and a rule without ports would permit all ports.
 fn rule(
-    clients: &Clients,
+    from: Admitted,
     ports: impl IntoIterator<Item = u16>,
     protocol: &str,
 ) -> Option<NetworkPolicyIngressRule> {
@@ -121,13 +122,9 @@ fn rule(
         protocol: Some(protocol.to_owned()),
         end_port: None,
     };
-    let from = match clients {
-        Clients::Any => None,
-        Clients::Some(peers) if peers.is_empty() => return None,
-        Clients::Some(peers) => Some(peers.clone()),
-    };
     let ports: Vec<_> = ports.into_iter().map(port).collect();
-    (!ports.is_empty()).then_some(NetworkPolicyIngressRule {
+    let is_for_nobody = from.as_ref().is_some_and(Vec::is_empty);
+    (!is_for_nobody && !ports.is_empty()).then_some(NetworkPolicyIngressRule {
         from,
         ports: Some(ports),
     })

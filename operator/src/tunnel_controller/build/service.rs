@@ -9,14 +9,13 @@ use k8s_openapi::api::core::v1::{
     ClientIPConfig, Service, ServicePort, ServiceSpec, SessionAffinityConfig,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use muxtunnel_crds::{ServiceSettings, ServiceType};
+use muxtunnel_crds::{Carrier, CarrierService, ServiceSettings, ServiceType};
 use muxtunnel_gateway_config::CARRIER_PORT;
 
 use super::{End, named, selector};
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{
-    CarrierPort, HEADLESS, SSH, ValidatedCarrier, ValidatedGateway, ValidatedObject,
-    ValidatedSecurity,
+    HEADLESS, SSH, ValidatedGateway, ValidatedObject, ValidatedSecurity,
 };
 
 /// The protocol of a port.
@@ -40,7 +39,7 @@ pub(super) fn all(object: &ValidatedObject) -> Vec<Service> {
     let gateways = object.gateways.iter();
     let others = gateways.flat_map(|(end, gateway)| {
         let carriers = gateway.carrier_port.as_ref();
-        let carriers = carriers.map(|port| carriers_of(object, *end, (gateway, port)));
+        let carriers = carriers.map(|port| carriers_of(object, *end, (gateway, &port.service)));
         carriers
             .into_iter()
             .flatten()
@@ -53,7 +52,7 @@ pub(super) fn all(object: &ValidatedObject) -> Vec<Service> {
 fn carriers_of(
     object: &ValidatedObject,
     end: End,
-    (gateway, asked): (&ValidatedGateway, &CarrierPort),
+    (gateway, asked): (&ValidatedGateway, &CarrierService),
 ) -> Vec<Service> {
     let place = (end, object.child(end));
     let ports = carrier_ports(object, gateway, asked);
@@ -62,12 +61,11 @@ fn carriers_of(
     let spec = balanced.spec.get_or_insert_default();
     spec.session_affinity_config = (affinity.as_deref() == Some(CLIENT_IP)).then(longest_affinity);
     spec.session_affinity = affinity;
-    let is_found = object.connect.iter().any(|exit| exit.fallback.is_some());
-    let headless = is_found.then(|| {
+    let headless = object.finds_pods().then(|| {
         let place = (end, format!("{}-{HEADLESS}", object.child(end)));
-        let asked = CarrierPort {
+        let asked = CarrierService {
             // The pods' own port, because a headless Service does not translate ports.
-            port: CARRIER_PORT,
+            port: Some(CARRIER_PORT),
             ..asked.clone()
         };
         let ports = carrier_ports(object, gateway, &asked);
@@ -87,15 +85,16 @@ fn carriers_of(
 fn affinity(
     object: &ValidatedObject,
     gateway: &ValidatedGateway,
-    asked: &CarrierPort,
+    asked: &CarrierService,
 ) -> Option<String> {
+    let carrier = &object.carrier.connection;
     let balanced = asked.settings.type_() == ServiceType::LoadBalancer;
     let affinity = match gateway.replicas.most() > 1 && !balanced {
         true => CLIENT_IP,
         false => NO_AFFINITY,
     };
-    let is_elsewhere = object.kind() == Kind::Exit && object.carrier.protocol.can().resume;
-    (object.carrier.is_any() || is_elsewhere).then(|| affinity.to_owned())
+    let is_elsewhere = object.kind() == Kind::Exit && carrier.protocol().can().resume;
+    (carrier.is_any() || is_elsewhere).then(|| affinity.to_owned())
 }
 
 /// The affinity of a client lasts as long as the API server permits after the client's last
@@ -110,8 +109,9 @@ fn longest_affinity() -> SessionAffinityConfig {
 
 /// The Service for users of ssh.
 fn ssh(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Option<Service> {
-    let asked = gateway.ssh.as_ref()?;
-    let ports = vec![port(SSH, asked.port, asked.node_port)];
+    let ssh = gateway.ssh.as_ref()?;
+    let asked = ssh.service.clone().unwrap_or_default();
+    let ports = vec![port(SSH, ssh.port(), asked.node_port)];
     let place = (end, ssh_name(object));
     Some(service(object, place, &asked.settings, ports))
 }
@@ -165,7 +165,7 @@ fn service(
 fn carrier_ports(
     object: &ValidatedObject,
     gateway: &ValidatedGateway,
-    asked: &CarrierPort,
+    asked: &CarrierService,
 ) -> Vec<ServicePort> {
     let tls = matches!(gateway.security, ValidatedSecurity::Certificates { .. });
     let protocol = if tls {
@@ -173,7 +173,7 @@ fn carrier_ports(
     } else {
         "kubernetes.io/ws"
     };
-    let web_socket = object.carrier.web_socket.as_ref();
+    let web_socket = object.carrier.connection.web_socket.as_ref();
     let ports = carrier_port_names(&object.carrier).iter();
     ports
         .map(|(name, transport)| ServicePort {
@@ -182,18 +182,16 @@ fn carrier_ports(
                 .map(|_| protocol.to_owned()),
             protocol: Some((*transport).to_owned()),
             target_port: Some(IntOrString::Int(CARRIER_PORT.into())),
-            ..port(name, asked.port, asked.node_port)
+            ..port(name, asked.port(), asked.node_port)
         })
         .collect()
 }
 
 /// The names and the protocols of the carrier ports.
-pub(super) const fn carrier_port_names(
-    carrier: &ValidatedCarrier,
-) -> &'static [(&'static str, &'static str)] {
-    if carrier.is_any() {
+pub(super) fn carrier_port_names(carrier: &Carrier) -> &'static [(&'static str, &'static str)] {
+    if carrier.connection.is_any() {
         &[("carrier", TCP), ("carrier-udp", UDP)]
-    } else if carrier.is_udp() {
+    } else if carrier.connection.is_udp() {
         &[("carrier", UDP)]
     } else {
         &[("carrier", TCP)]

@@ -57,7 +57,7 @@ pub(super) fn sizing(object: &ValidatedObject, end: End, gateway: &ValidatedGate
 /// worker, because a jetsocat at the other end supports only one carrier. A rendezvous has no
 /// sessions, so its memory limit does not affect the number.
 fn workers(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Option<u16> {
-    if object.carrier.protocol == Protocol::Jmux && end == End::Entry {
+    if object.carrier.connection.protocol() == Protocol::Jmux && end == End::Entry {
         return None;
     }
     // A gateway with a network has one worker for each queue, so that the packets of a flow stay in
@@ -76,7 +76,7 @@ fn workers(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Op
 
 /// Sessions of one entry gateway with one exit: one per worker.
 fn entry_sessions(object: &ValidatedObject, entry: &ValidatedGateway) -> Option<u64> {
-    if object.carrier.protocol == Protocol::Jmux {
+    if object.carrier.connection.protocol() == Protocol::Jmux {
         return Some(1);
     }
     workers(object, End::Entry, entry).map(u64::from)
@@ -118,7 +118,7 @@ fn carriers(object: &ValidatedObject) -> u32 {
         let sessions = entry_sessions(object, entry);
         replicas_max(entry) * sessions.unwrap_or(WORKERS_MAX.into())
     });
-    u32::try_from(2 * sessions * u64::from(object.carrier.pool.max()))
+    u32::try_from(2 * sessions * u64::from(object.carrier.pool().max()))
         .unwrap_or(u32::MAX)
         .clamp(CARRIERS_DEFAULT, CARRIERS_MAX)
 }

@@ -48,7 +48,7 @@ pub(super) fn mounted(
         (keys_volume(&gateway.security, end), config::KEYS_FOLDER),
         (users_volume(object, end), USERS_FOLDER),
         (
-            ssh.map(|ssh| secret_volume(SSH_VOLUME, &ssh.secret)),
+            ssh.map(|ssh| secret_volume(SSH_VOLUME, &ssh.secret_ref.name)),
             config::SSH_FOLDER,
         ),
         (

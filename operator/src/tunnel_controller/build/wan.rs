@@ -8,12 +8,12 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ExecAction, Probe, Volume};
-use muxtunnel_crds::{Backend, Scope};
+use muxtunnel_crds::{Backend, Scope, WanEmulation};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use super::End;
 use crate::pods;
-use crate::tunnel_controller::validate::{ValidatedObject, ValidatedWan};
+use crate::tunnel_controller::validate::ValidatedObject;
 
 /// Name of the container.
 pub(super) const CONTAINER: &str = "wan";
@@ -26,9 +26,9 @@ const RUN_VOLUME: &str = "wan-run";
 const STARTUP_SECONDS: i32 = 60;
 
 /// The container of the gateways of `end`, which emulates `wan`.
-pub(super) fn container(wan: &ValidatedWan, object: &ValidatedObject, end: End) -> Container {
+pub(super) fn container(wan: &WanEmulation, object: &ValidatedObject, end: End) -> Container {
     let class = &object.class;
-    let sidecar = wan.backend != Backend::Netem;
+    let sidecar = wan.backend != Some(Backend::Netem);
     Container {
         name: CONTAINER.to_owned(),
         image: Some(class.images.wan.clone()),
@@ -46,12 +46,10 @@ pub(super) fn container(wan: &ValidatedWan, object: &ValidatedObject, end: End) 
 /// The ports of the carriers, as the pods of `end` see them: their own port, and the ports that they
 /// dial. A port of a Service, which the node translates, is the port of the Service in the pod.
 fn carrier_ports(object: &ValidatedObject, end: End) -> BTreeSet<u16> {
-    let dialled = object.connect.iter().flat_map(|connect| {
-        let addresses = connect.address.iter().chain(&connect.fallback);
-        let rendezvous = connect.rendezvous.iter();
-        let rendezvous = rendezvous.filter_map(|place| port_of(&place.address));
-        addresses.map(|address| address.port).chain(rendezvous)
-    });
+    let dialled = object
+        .connect
+        .iter()
+        .filter_map(|exit| port_of(exit.dialled()?));
     let meetings = object.meetings.iter();
     let meetings = meetings.filter_map(|place| port_of(&place.address));
     match end {
@@ -66,13 +64,13 @@ fn port_of(address: &str) -> Option<u16> {
     address.rsplit_once(':')?.1.parse().ok()
 }
 
-fn args(wan: &ValidatedWan, carrier_ports: &BTreeSet<u16>) -> Vec<String> {
-    let backend = match wan.backend {
+fn args(wan: &WanEmulation, carrier_ports: &BTreeSet<u16>) -> Vec<String> {
+    let backend = match wan.backend.unwrap_or_default() {
         Backend::Auto => "auto",
         Backend::Netem => "netem",
         Backend::Nfqueue => "nfqueue",
     };
-    let scope = match wan.scope {
+    let scope = match wan.scope.unwrap_or_default() {
         Scope::Carrier => carrier_ports
             .iter()
             .flat_map(|port| ["--port".to_owned(), port.to_string()])
@@ -90,12 +88,15 @@ fn args(wan: &ValidatedWan, carrier_ports: &BTreeSet<u16>) -> Vec<String> {
         value.map_or_else(Vec::new, |value| vec![flag.to_owned(), value])
     };
     let milliseconds = |count: u32| format!("{count}ms");
-    let jitter = Some(wan.jitter_milliseconds).filter(|jitter| *jitter > 0);
+    let jitter = wan.jitter_milliseconds.filter(|jitter| *jitter > 0);
     head.into_iter()
         .chain([milliseconds(wan.delay_milliseconds)])
         .chain(optional("--jitter", jitter.map(milliseconds)))
-        .chain(optional("--loss", loss(wan.loss_ppm)))
-        .chain(optional("--rate", wan.rate.map(|rate| rate.to_string())))
+        .chain(optional("--loss", wan.loss_ppm.and_then(loss)))
+        .chain(optional(
+            "--rate",
+            wan.bits_per_second.map(|rate| rate.to_string()),
+        ))
         .chain(scope)
         .chain(tail)
         .collect()

@@ -1,25 +1,14 @@
 //! The fields of the specs that several kinds have.
 
 use muxtunnel_crds::{
-    CertificateSource, Connect, ExitCarrier, Forward, Gateway, KeySource, MuxExit, MuxRendezvous,
-    MuxTunnel, Pool, Proxy, ReverseForward, Rule, SecurityMode, Service, Template, Timeouts,
-    Tuning, WanEmulation,
+    Carrier, CertificateSource, Connect, Forward, Gateway, KeySource, Member, MuxExit,
+    MuxRendezvous, MuxTunnel, Proxy, ReverseForward, Rule, SecurityMode, Service, Template,
+    Timeouts, Tuning, WanEmulation,
 };
 use muxtunnel_gateway_config::Cidr;
 
 use super::{Object, of_each};
 use crate::tunnel_controller::end::End;
-
-/// The settings of carriers. A MuxRendezvous opens none.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Carriers<'a> {
-    /// The fields of all kinds with carriers.
-    pub connection: Option<&'a ExitCarrier>,
-    /// The number of carriers of a session. Only a MuxTunnel has this field.
-    pub pool: Option<Pool>,
-    /// Whether streams outlive their carrier. Only a MuxTunnel has this field.
-    pub resume: Option<bool>,
-}
 
 /// The same field of the specs with carriers, and `$none` for a MuxRendezvous, which opens none.
 macro_rules! of_carriers {
@@ -109,24 +98,23 @@ impl Object {
         }
     }
 
-    /// The settings of carriers.
+    /// The settings of carriers. A MuxRendezvous opens none.
     #[must_use]
-    pub fn carrier(&self) -> Carriers<'_> {
+    pub fn carrier(&self) -> Carrier {
         match self {
-            Self::Tunnel(tunnel) => {
-                let carrier = tunnel.spec.carrier.as_ref();
-                Carriers {
-                    connection: carrier.map(|carrier| &carrier.connection),
-                    pool: carrier.and_then(|carrier| carrier.pool),
-                    resume: carrier.and_then(|carrier| carrier.resume),
-                }
-            }
-            Self::Exit(exit) => Carriers {
-                connection: exit.spec.carrier.as_ref(),
-                ..Carriers::default()
+            Self::Tunnel(tunnel) => tunnel.spec.carrier.clone().unwrap_or_default(),
+            Self::Exit(exit) => Carrier {
+                connection: exit.spec.carrier.clone().unwrap_or_default(),
+                ..Carrier::default()
             },
-            Self::Rendezvous(_) => Carriers::default(),
+            Self::Rendezvous(_) => Carrier::default(),
         }
+    }
+
+    /// The members of a rendezvous.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        self.rendezvous().map_or(&[], |own| &own.spec.members)
     }
 
     /// The template of the pods of `end`.

@@ -2,7 +2,7 @@
 
 mod faults;
 
-use muxtunnel_gateway_config::{GatewayKey, KeyRole};
+use muxtunnel_gateway_config::{GatewayKey, Role};
 use serde_json::{Value, json};
 
 use super::bench::{Bench, MADE};
@@ -105,7 +105,7 @@ async fn so_it_does_while_the_exit_is_paused_or_invalid() {
         .await;
         match hindrance {
             "paused" => bench.pause(true),
-            "invalid" => bench.change(|spec| spec["trustedProxies"] = json!(["nowhere"])),
+            "invalid" => bench.change(|spec| spec["trustedProxies"] = json!(["0.0.0.0/0"])),
             _ => {
                 bench.change(|spec| spec["key"] = json!({"generations": [1, 2]}));
                 bench.api.deny("secrets", 403);
@@ -157,7 +157,7 @@ async fn a_peer_that_a_gateway_refuses_stops_no_other_peer() {
         .as_str()
         .unwrap()
         .parse::<GatewayKey>();
-    let own = GatewayKey::new(KeyRole::Entry, *own.unwrap().bytes()).unwrap();
+    let own = GatewayKey::new(Role::Entry, *own.unwrap().bytes()).unwrap();
     bench
         .api
         .put("muxpeers/own", peer("own", &own.to_string(), json!({})));

@@ -11,7 +11,7 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use kube::Config;
 use muxtunnel_gateway_config::status::Status;
-use muxtunnel_gateway_config::{GatewayKey, KeyRole};
+use muxtunnel_gateway_config::{GatewayKey, Role};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -152,7 +152,7 @@ fn path(number: usize) -> String {
 fn entry_key(number: usize) -> String {
     let mut bytes = [7; 32];
     bytes[0] = u8::try_from(number).unwrap();
-    GatewayKey::new(KeyRole::Entry, bytes).unwrap().to_string()
+    GatewayKey::new(Role::Entry, bytes).unwrap().to_string()
 }
 
 /// The operator in another process. `test`: the test that runs in both processes.

@@ -26,10 +26,13 @@ pub(super) fn endpoints(object: &ValidatedObject, applied: &Applied, end: End) -
         None => {
             let service = named(&applied.services, &object.child(end));
             let hosts = service.map_or_else(Vec::new, |service| hosts(service, object));
-            hosts.into_iter().map(|host| (host, asked.port)).collect()
+            hosts
+                .into_iter()
+                .map(|host| (host, asked.service.port()))
+                .collect()
         }
     };
-    let carrier = &object.carrier;
+    let carrier = &object.carrier.connection;
     let protocols: &[_] = match () {
         () if carrier.is_any() => &[EndpointProtocol::TCP, EndpointProtocol::UDP],
         () if carrier.is_udp() => &[EndpointProtocol::UDP],
@@ -47,7 +50,7 @@ pub(super) fn endpoints(object: &ValidatedObject, applied: &Applied, end: End) -
 
 /// Where users of ssh dial the exits.
 pub(super) fn ssh(object: &ValidatedObject, applied: &Applied) -> Option<HostPort> {
-    let port = object.gateway(End::Exit)?.ssh.as_ref()?.port;
+    let port = object.gateway(End::Exit)?.ssh.as_ref()?.port();
     let service = named(&applied.services, &ssh_name(object))?;
     let host = hosts(service, object).into_iter().next()?;
     Some(HostPort { host, port })

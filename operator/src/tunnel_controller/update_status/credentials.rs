@@ -8,7 +8,7 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::condition::CREDENTIALS_VALID;
 use muxtunnel_crds::{KeyOrigin, KeyStatus};
 use muxtunnel_gateway_config::status::{Certificate, Status};
-use muxtunnel_gateway_config::{GatewayKey, KeyRole};
+use muxtunnel_gateway_config::{GatewayKey, Role};
 
 use super::verdicts::{answers, viewpoint};
 use super::{files, named};
@@ -191,7 +191,7 @@ pub(super) fn keys(
     keys: &[OwnKey],
     seen: &Seen,
 ) -> Vec<KeyStatus> {
-    let role = viewpoint(object).key_role();
+    let role = viewpoint(object);
     let provided = keys
         .iter()
         .filter(|key| key.status.origin == KeyOrigin::Provided);
@@ -246,7 +246,7 @@ pub(super) fn keys(
 fn reported(
     object: &ValidatedObject,
     applied: &Applied,
-    (count, role): (usize, KeyRole),
+    (count, role): (usize, Role),
     seen: &Seen,
 ) -> Option<Vec<String>> {
     let answers = End::ALL.into_iter().flat_map(|end| answers(seen, end));

@@ -46,10 +46,7 @@ pub fn facts(
     let endpoints = |end| addresses::endpoints(object, applied, end);
     match object.kind() {
         Kind::Tunnel => {
-            let active = match object.has(End::Exit) {
-                true => Vec::new(),
-                false => active(object, seen),
-            };
+            let active = active(object, seen);
             Status::Tunnel(MuxTunnelStatus {
                 class_name,
                 public_keys,

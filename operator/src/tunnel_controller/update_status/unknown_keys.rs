@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{GatewayKey, KeyRole};
+use muxtunnel_gateway_config::{GatewayKey, Role};
 use parking_lot::Mutex;
 
 use super::verdicts::answers;
@@ -44,16 +44,16 @@ impl UnknownKeys {
         seen: &Seen,
         now: i64,
     ) -> Option<Happened<'static>> {
-        let (end, roles, remedy): (_, &[KeyRole], _) = match kind {
+        let (end, roles, remedy): (_, &[Role], _) = match kind {
             Kind::Tunnel => return None,
             Kind::Exit => (
                 End::Exit,
-                &[KeyRole::Entry],
+                &[Role::Entry],
                 "If the entry may connect, create a MuxPeer with this key",
             ),
             Kind::Rendezvous => (
                 End::Rendezvous,
-                &[KeyRole::Entry, KeyRole::Exit],
+                &[Role::Entry, Role::Exit],
                 "If the gateway may connect, add this key to spec.members",
             ),
         };
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn key(seed: u8) -> GatewayKey {
-        key_text(KeyRole::Entry, &[seed * 3; 32]).parse().unwrap()
+        key_text(Role::Entry, &[seed * 3; 32]).parse().unwrap()
     }
 
     #[test]

@@ -231,11 +231,13 @@ fn failed_over(object: &ValidatedObject, seen: &Seen) -> Option<String> {
     })
 }
 
-/// The names in `connect` of the exits that entries use, in the order of the spec.
+/// The names in `connect` of the exits that entries use, in the order of the spec. Empty if the exit
+/// belongs to the object.
 pub(super) fn active(object: &ValidatedObject, seen: &Seen) -> Vec<String> {
     let connects = answers(seen, End::Entry).filter_map(|(_, status)| status.connect.as_ref());
     let active: BTreeSet<_> = connects.flat_map(|connect| &connect.active).collect();
-    let names = object.connect.iter().map(|connect| &connect.name);
+    let exits = object.connect.iter().filter(|_| !object.has(End::Exit));
+    let names = exits.map(|connect| &connect.name);
     names
         .filter(|name| active.contains(name))
         .cloned()

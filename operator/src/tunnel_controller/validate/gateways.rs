@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use muxtunnel_contract::defaults;
 use muxtunnel_crds::{
-    CarrierService, ClientsType, ContainerName, Gateway, HostPort, MuxExitSpec, Resources,
-    ServiceSettings, Template,
+    CarrierService, Clients, ClientsType, ContainerName, Gateway, HostPort, Resources, Ssh,
+    Template,
 };
-use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::Cidr;
 
 use super::security::Source;
-use super::{Clients, Replicas, ValidatedSecurity, ValidatedSsh, each};
+use super::{Replicas, ValidatedSecurity};
 use crate::labels;
 use crate::tunnel_controller::dereference::Live;
 use crate::tunnel_controller::end::End;
@@ -38,20 +38,16 @@ pub struct ValidatedGateway {
     /// Maximum number of carriers, if the spec decides it.
     pub carriers: Option<u32>,
     /// For an exit: the ssh server.
-    pub ssh: Option<ValidatedSsh>,
+    pub ssh: Option<Ssh>,
 }
 
 /// The port that other gateways dial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CarrierPort {
-    /// The settings of the Service.
-    pub settings: ServiceSettings,
-    /// The port of the Service.
-    pub port: u16,
-    /// The port of the nodes.
-    pub node_port: Option<u16>,
-    /// The gateways that the NetworkPolicy permits.
-    pub clients: Clients,
+    /// The Service.
+    pub service: CarrierService,
+    /// The gateways that the NetworkPolicy admits. `None`: all clients.
+    pub clients: Option<Vec<NetworkPolicyPeer>>,
     /// The load balancers whose PROXY headers are accepted.
     pub trusted_proxies: Vec<Cidr>,
     /// The address in the status, instead of the Service's.
@@ -64,10 +60,11 @@ impl CarrierPort {
         let kind = holder.kind.name();
         let entry = labels::selector(kind, &holder.name, End::Entry.component());
         Self {
-            settings: ServiceSettings::default(),
-            port: CarrierService::PORT_DEFAULT,
-            node_port: None,
-            clients: Clients::pods(labels::having(entry)),
+            service: CarrierService::default(),
+            clients: Some(vec![NetworkPolicyPeer {
+                pod_selector: Some(labels::having(entry)),
+                ..NetworkPolicyPeer::default()
+            }]),
             trusted_proxies: Vec::new(),
             advertised: None,
         }
@@ -75,31 +72,35 @@ impl CarrierPort {
 
     fn of(
         service: Option<&CarrierService>,
-        from: Option<&muxtunnel_crds::Clients>,
-        trusted: &[String],
-    ) -> Result<Self, String> {
-        let service = service.cloned().unwrap_or_default();
-        Ok(Self {
-            port: service.port(),
-            node_port: service.node_port,
-            settings: service.settings,
-            clients: Clients::of(from, ClientsType::Any),
-            trusted_proxies: trusted_proxies(trusted)?,
+        from: Option<&Clients>,
+        trusted_proxies: &[Cidr],
+    ) -> Self {
+        Self {
+            service: service.cloned().unwrap_or_default(),
+            clients: Clients::admitted(from, ClientsType::Any),
+            trusted_proxies: trusted_proxies.to_vec(),
             advertised: None,
-        })
-    }
-
-    fn of_exit(spec: &MuxExitSpec) -> Result<Option<Self>, String> {
-        if !spec.rendezvous.is_empty() {
-            return Ok(None);
         }
-        let port = Self::of(
-            spec.service.as_ref(),
-            spec.from.as_ref(),
-            &spec.trusted_proxies,
-        )?;
-        let advertised = spec.advertised_endpoint.clone();
-        Ok(Some(Self { advertised, ..port }))
+    }
+}
+
+/// The port of the gateways of `end` that other gateways dial.
+fn carrier_port(source: &Source<'_>, end: End) -> Option<CarrierPort> {
+    match source.object {
+        Object::Tunnel(_) => (end == End::Exit).then(|| CarrierPort::of_own_exit(source.holder)),
+        Object::Exit(exit) => {
+            let spec = &exit.spec;
+            let (service, from) = (spec.service.as_ref(), spec.from.as_ref());
+            spec.rendezvous.is_empty().then(|| CarrierPort {
+                advertised: spec.advertised_endpoint.clone(),
+                ..CarrierPort::of(service, from, &spec.trusted_proxies)
+            })
+        }
+        Object::Rendezvous(own) => {
+            let spec = &own.spec;
+            let (service, from) = (spec.service.as_ref(), spec.from.as_ref());
+            Some(CarrierPort::of(service, from, &spec.trusted_proxies))
+        }
     }
 }
 
@@ -124,35 +125,22 @@ fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGatewa
         true => Replicas::Fixed(1),
         false => Replicas::of(&asked, live.deployments.get(&end).map(AsRef::as_ref)),
     };
-    let carrier_port = match (object, end) {
-        (Object::Tunnel(_), End::Exit) => Some(CarrierPort::of_own_exit(source.holder)),
-        (Object::Tunnel(_), _) => None,
-        (Object::Exit(exit), _) => CarrierPort::of_exit(&exit.spec)?,
-        (Object::Rendezvous(own), _) => {
-            let spec = &own.spec;
-            let service = (spec.service.as_ref(), spec.from.as_ref());
-            Some(CarrierPort::of(
-                service.0,
-                service.1,
-                &spec.trusted_proxies,
-            )?)
-        }
-    };
     let limits = match object {
         Object::Tunnel(_) => None,
         Object::Exit(exit) => Some(exit.spec.limits.as_ref()),
         Object::Rendezvous(own) => Some(own.spec.limits.as_ref()),
     };
     let carriers = limits.map(|limits| limits.and_then(|limits| limits.carriers));
-    let ssh = object.exit().and_then(|exit| exit.spec.ssh.as_deref());
     Ok(ValidatedGateway {
         replicas,
         drain_seconds: asked.drain_seconds.unwrap_or(defaults::DRAIN_SECONDS),
         template,
         security: source.security(end)?,
-        carrier_port,
+        carrier_port: carrier_port(source, end),
         carriers: carriers.map(|carriers| carriers.unwrap_or(CARRIERS_DEFAULT)),
-        ssh: ssh.map(ValidatedSsh::of),
+        ssh: object
+            .exit()
+            .and_then(|exit| exit.spec.ssh.as_deref().cloned()),
     })
 }
 
@@ -197,12 +185,4 @@ fn asked(object: &Object, end: End) -> Gateway {
         },
         _ => object.gateway(end).cloned().unwrap_or_default(),
     }
-}
-
-/// The networks of load balancers in front of the carrier port.
-fn trusted_proxies(asked: &[String]) -> Result<Vec<Cidr>, String> {
-    let field = "trustedProxies";
-    let networks = each(field, asked, |text| text.parse::<Cidr>())?;
-    config::check_trusted_proxies(field, &networks).map_err(|error| error.to_string())?;
-    Ok(networks)
 }

@@ -14,12 +14,12 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxExitSpec, MuxPeer, SecurityMode};
 use muxtunnel_gateway_config::{
-    Cidr, GatewayKey, KEY_BYTES, KeyRole, NetworkPeer, Peer, PeerLimits, PeerList,
+    Cidr, GatewayKey, KEY_BYTES, NetworkPeer, Peer, PeerLimits, PeerList, Role,
     check_certificate_peers, check_network_of_peer, check_peers,
 };
 use serde_yaml::Value;
 
-use super::{Dereferenced, connect, rules};
+use super::{Dereferenced, each, rules};
 use crate::tunnel_controller::document::{NETWORK_PEERS, PEERS, cidrs_of, items, lessened};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::problem::Problem;
@@ -108,7 +108,7 @@ pub(super) fn judged(
 }
 
 fn key_bytes(text: &str) -> Option<[u8; KEY_BYTES]> {
-    let key = GatewayKey::of_role(text, KeyRole::Exit).ok()?;
+    let key = GatewayKey::of_role(text, Role::Exit).ok()?;
     Some(*key.bytes())
 }
 
@@ -195,7 +195,9 @@ impl<'a> Judge<'a> {
     /// The peer without its networks and reverse ports.
     fn own_fields(&self, object: &MuxPeer) -> Result<Peer, Problem> {
         let spec = &object.spec;
-        let keys = connect::keys("publicKeys", &spec.public_keys, KeyRole::Entry);
+        let keys = each("publicKeys", &spec.public_keys, |text| {
+            GatewayKey::of_role(text, Role::Entry)
+        });
         let peer = Peer {
             public_keys: keys.map_err(|problem| no(Code::KeyInvalid, problem))?,
             certificate_names: spec.certificate_names.clone(),

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use muxtunnel_contract::sysctls;
-use muxtunnel_crds::{Backend, Profile, Scope, Tuning, WanEmulation};
-use muxtunnel_gateway_config::BitRate;
+use muxtunnel_crds::{Profile, Tuning, WanEmulation};
 
 use super::{ValidatedGateway, ValidatedObject, asked, rollouts};
 use crate::class::Class;
@@ -19,30 +18,13 @@ pub struct ValidatedPods {
     /// The requested sysctls, by name.
     pub tuning: BTreeMap<String, String>,
     /// The WAN emulation, if it is requested.
-    pub wan: Option<ValidatedWan>,
+    pub wan: Option<WanEmulation>,
     /// Whether the spec names sysctls. A Job tests the sysctls before gateways get them.
     pub is_probed: bool,
     /// The Jobs that test sysctls, running and ended.
     pub probes: Vec<SeenProbe>,
     /// The state of each end's roll-out. This field does not come from the spec.
     pub rollouts: BTreeMap<End, Rollout>,
-}
-
-/// Emulation of a wide-area network.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValidatedWan {
-    /// The delay in each direction.
-    pub delay_milliseconds: u32,
-    /// Largest deviation of a packet's delay, earlier or later.
-    pub jitter_milliseconds: u32,
-    /// The share of lost packets, in parts per million.
-    pub loss_ppm: u32,
-    /// The rate of the narrowest link.
-    pub rate: Option<BitRate>,
-    /// The mechanism of the emulation.
-    pub backend: Backend,
-    /// Which packets are delayed.
-    pub scope: Scope,
 }
 
 impl ValidatedPods {
@@ -59,7 +41,7 @@ impl ValidatedPods {
         };
         let mut pods = Self {
             tuning: asked.map(tuning).unwrap_or_default(),
-            wan: object.wan_emulation().and_then(wan),
+            wan: object.wan_emulation().filter(|wan| wan.emulates()).cloned(),
             is_probed: asked.is_some_and(|tuning| !tuning.sysctls.is_empty()),
             probes: named.probes.clone(),
             rollouts: BTreeMap::new(),
@@ -88,20 +70,6 @@ impl ValidatedObject {
     pub fn rollout(&self, end: End) -> Option<&Rollout> {
         self.pods.rollouts.get(&end)
     }
-}
-
-/// `None`: a path without delay, jitter, loss or rate needs no emulation.
-fn wan(asked: &WanEmulation) -> Option<ValidatedWan> {
-    let (loss_ppm, rate) = (asked.loss_ppm.unwrap_or_default(), asked.bits_per_second);
-    let emulates = asked.delay_milliseconds > 0 || loss_ppm > 0 || rate.is_some();
-    emulates.then(|| ValidatedWan {
-        delay_milliseconds: asked.delay_milliseconds,
-        jitter_milliseconds: asked.jitter_milliseconds.unwrap_or_default(),
-        loss_ppm,
-        rate,
-        backend: asked.backend.unwrap_or_default(),
-        scope: asked.scope.unwrap_or_default(),
-    })
 }
 
 fn tuning(asked: &Tuning) -> BTreeMap<String, String> {

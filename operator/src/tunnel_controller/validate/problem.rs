@@ -1,19 +1,9 @@
-//! Checks what the schema does not know, and the permissions of the class. Pure.
+//! Checks the permissions of the class. Pure.
 
-use muxtunnel_crds::{Feature, ServiceType};
+use muxtunnel_crds::Feature;
 
 use crate::class::Class;
 use crate::tunnel_controller::object::Object;
-
-/// The first problem of the spec, as a sentence. Without `from`, the NetworkPolicy admits only the
-/// object's namespace.
-pub(super) fn problem(object: &Object) -> Option<String> {
-    let ssh = object.exit()?.spec.ssh.as_deref()?;
-    let type_ = ssh.service.as_ref().map(|service| service.settings.type_());
-    let is_exposed = type_.unwrap_or_default() != ServiceType::ClusterIP;
-    let sentence = "ssh.service of a type other than ClusterIP needs ssh.from, the clients that may reach the port";
-    (is_exposed && ssh.from.is_none()).then(|| sentence.to_owned())
-}
 
 /// The first field that the class does not permit, as a sentence.
 pub(super) fn not_permitted(object: &Object, class: &Class) -> Option<String> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muxtunnel_contract::ports;
-use muxtunnel_crds::{ListenPort, ServiceSettings, ServiceType};
+use muxtunnel_crds::{ListenPort, ServiceSettings, ServiceType, Ssh};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use super::ValidatedGateway;
@@ -116,7 +116,7 @@ fn own_ports(object: &Object, gateways: &BTreeMap<End, ValidatedGateway>) -> BTr
     let probe = object.wan_emulation().map(|_| ports::WAN_PROBE);
     let all = gateways.iter().flat_map(|(end, gateway)| {
         let own = [CARRIER_PORT, ADMIN_PORT].into_iter();
-        let ssh = gateway.ssh.as_ref().map(|ssh| ssh.port);
+        let ssh = gateway.ssh.as_ref().map(Ssh::port);
         own.chain(probe).chain(ssh).map(|port| (*end, port))
     });
     all.collect()

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use muxtunnel_crds::Member;
+use muxtunnel_gateway_config::Member;
 
 use super::peers::{JudgedPeer, judged};
 use crate::tunnel_controller::dereference::{Credentials, Dereferenced, Live};
@@ -40,13 +40,14 @@ pub(in crate::tunnel_controller) fn state(
     now: i64,
 ) -> ValidatedState {
     let peers = peers.unwrap_or_else(|| judged(None, &named, &holder.namespace));
-    let members = object.rendezvous().filter(|_| object.undecoded().is_none());
+    // An object that cannot be decoded may have no members here.
+    let members = Some(object.members()).filter(|members| !members.is_empty());
     ValidatedState {
         holder: holder.clone(),
         now,
         live: named.live,
         peers,
-        members: members.map(|object| object.spec.members.clone()),
+        members: members.map(<[Member]>::to_vec),
         credentials: named.credentials,
         sandboxes: named.sandboxes,
     }

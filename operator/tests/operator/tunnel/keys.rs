@@ -73,8 +73,11 @@ fn an_entry_pins_the_keys_of_its_exit_and_one_that_is_none_is_named() {
     let connect = &config(&built(ELSEWHERE), "office-entry").connect[0];
     assert_eq!(connect.public_keys[0].to_string(), EXIT_KEY);
     let wrong = ELSEWHERE.replace(EXIT_KEY, ENTRY_KEY);
-    let expected = "connect far: publicKeys[0]: the key of an entry (mte1...), but an exit (mtx1...) is expected here";
-    assert_eq!(refusal(&wrong), expected);
+    let expected = "connect[0].publicKeys[0]: the key of an entry (mte1...), but an exit (mtx1...) is expected here";
+    assert!(refusal(&wrong).ends_with(expected), "{}", refusal(&wrong));
+    let wrong = ELSEWHERE.replace(EXIT_KEY, &EXIT_KEY.replace("mtx1q", "mtx1p"));
+    let error = try_decoded(object_json(&wrong)).unwrap_err().to_string();
+    assert!(error.starts_with("the checksum is wrong"), "{error}");
 }
 
 /// Each kind alone has a Secret for each generation of its keys.

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use muxtunnel_gateway_config::{
-    ExpirationTime, GatewayKey, KEY_BYTES, KeyRole, Peer, PeerList, PublicKeys, Role, check_peers,
-    parse_peers, readable_peers, status,
+    GatewayKey, KEY_BYTES, Peer, PeerList, PublicKeys, Role, check_peers, parse_peers,
+    readable_peers, status,
 };
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, UnbufferedClientConnection};
 use rustls::crypto::aws_lc_rs::sign::any_eddsa_type;
@@ -93,10 +93,10 @@ impl KeyTls {
     /// # Errors
     /// [`Unusable`]: a file cannot be used, or a peer is not permitted.
     pub(crate) fn load(config: &PublicKeys, role: Role) -> std::result::Result<Self, Unusable> {
-        let (own_role, kind) = (KeyRole::of(role), PeerList::of(role));
+        let kind = PeerList::of(role);
         let mut pairs: Vec<(Own, ResetSecret)> = Vec::new();
         for file in &config.private_key_files {
-            let pair = key_pair(file, own_role)?;
+            let pair = key_pair(file, role)?;
             let mut before = pairs.iter().zip(&config.private_key_files);
             if let Some((_, other)) = before.find(|((own, _), _)| own.key == pair.0.key) {
                 let problem = format!("has the same key as {}: remove one", other.display());
@@ -211,7 +211,7 @@ impl KeyTls {
     /// The identity of the listed exit that has the key `bytes`.
     pub(crate) fn exit_with(&self, bytes: &[u8; KEY_BYTES]) -> Option<String> {
         let (peer, key) = self.pins.listed(bytes)?;
-        (key.role() == KeyRole::Exit).then(|| peer.identity(&key))
+        (key.role() == Role::Exit).then(|| peer.identity(&key))
     }
 
     fn exit(&self, to: To<'_>) -> Result<&Dials> {
@@ -389,7 +389,7 @@ const NO_KEY: &str =
     "has no Ed25519 private key (PKCS #8 in PEM): create the file with `muxgate keygen`";
 
 /// The key pair in `file`, and a secret that is derived from it.
-fn key_pair(file: &Path, role: KeyRole) -> std::result::Result<(Own, ResetSecret), Unusable> {
+fn key_pair(file: &Path, role: Role) -> std::result::Result<(Own, ResetSecret), Unusable> {
     let bytes = PrivatePkcs8KeyDer::from_pem_slice(&read(file)?)
         .map_err(|_| Unusable::new(file, NO_KEY))?;
     let bytes = Zeroizing::new(bytes);
@@ -484,7 +484,7 @@ pub(super) fn shown(peer: &Peer) -> status::Peer {
         public_keys: peer.public_keys.iter().map(ToString::to_string).collect(),
         certificate_names: peer.certificate_names.clone(),
         suspend: peer.suspend,
-        expiration_time: peer.expiration_time.map(ExpirationTime::text),
+        expiration_time: peer.expiration_time.map(|time| time.to_string()),
         carriers: 0,
         presented_key: None,
     }

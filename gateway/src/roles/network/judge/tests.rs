@@ -328,8 +328,8 @@ fn a_rule_of_one_peer_is_for_its_packets_alone() {
 
 #[test]
 fn the_rules_of_a_peer_narrow_those_of_the_network_for_its_packets() {
-    use muxtunnel_gateway_config::{KeyRole, key_text};
-    let [a, b, c] = [7, 8, 9].map(|byte| key_text(KeyRole::Entry, &[byte; 32]));
+    use muxtunnel_gateway_config::{Role, key_text};
+    let [a, b, c] = [7, 8, 9].map(|byte| key_text(Role::Entry, &[byte; 32]));
     let peers = |rules: &str| {
         let security = format!(
             "{{mode: PublicKeys, privateKeyFiles: [/k], peers: [{{name: a, publicKeys: [{a}], {rules}}}, \

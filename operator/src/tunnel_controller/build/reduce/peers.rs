@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muxtunnel_crds::Member;
-use muxtunnel_gateway_config::{Cidr, ExpirationTime, ListenRule};
+use muxtunnel_gateway_config::{Cidr, ListenRule, Member};
 use serde_yaml::Value;
 
 use super::retain;
@@ -92,13 +91,14 @@ pub(in super::super) fn withdraw_members(document: &mut Value, present: &[Member
     let own = items(document, &MEMBERS);
     let kept = own.iter().filter_map(|own| {
         let name = own.get("name")?.as_str()?;
-        let now = present.iter().find(|now| now.name == name)?;
+        let mut present = present.iter();
+        let now = present.find(|now| now.name.as_deref() == Some(name))?;
         let mut kept = own.clone();
+        let listed: Vec<_> = now.public_keys.iter().map(ToString::to_string).collect();
         retain(&mut kept, &["publicKeys"], |key| {
-            let listed = now.public_keys.iter();
             listed
-                .into_iter()
-                .any(|listed| key.as_str() == Some(listed))
+                .iter()
+                .any(|listed| key.as_str() == Some(listed.as_str()))
         });
         if items(&kept, &["publicKeys"]).is_empty() {
             return None;
@@ -106,9 +106,8 @@ pub(in super::super) fn withdraw_members(document: &mut Value, present: &[Member
         if now.suspend {
             kept["suspend"] = true.into();
         }
-        let time = now.expiration_time.as_ref();
-        if let Some(Ok(time)) = time.map(|time| ExpirationTime::parse(&time.0.to_string())) {
-            kept["expirationTime"] = time.text().into();
+        if let Some(time) = now.expiration_time {
+            kept["expirationTime"] = time.to_string().into();
         }
         Some(kept)
     });

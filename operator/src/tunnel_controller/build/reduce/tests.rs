@@ -1,6 +1,6 @@
 //! Reductions of documents of other versions.
 
-use muxtunnel_gateway_config::{GatewayKey, KeyRole};
+use muxtunnel_gateway_config::{GatewayKey, Role};
 
 use super::*;
 
@@ -140,7 +140,7 @@ fn no_list_grows_beyond_its_bound() {
     assert_eq!(rules(&full, "allow"), ["two.example.com.", "*.example.org"]);
 }
 
-fn key(role: KeyRole, byte: u8) -> String {
+fn key(role: Role, byte: u8) -> String {
     GatewayKey::new(role, [byte; 32]).unwrap().to_string()
 }
 
@@ -157,7 +157,7 @@ fn without_a_common_peer_a_document_has_none() {
         )
     };
     let peer = |name: &str, byte: u8| {
-        let key = key(KeyRole::Entry, byte);
+        let key = key(Role::Entry, byte);
         format!("{{name: {name}, publicKeys: [{key}]}}")
     };
     let rest = after(&keys(&format!("[{}]", peer("a", 1))), |present| {
@@ -170,7 +170,7 @@ fn without_a_common_peer_a_document_has_none() {
     // A peer of the same name gets its present rules.
     let now = value(&format!(
         "[{{name: a, publicKeys: [{}], suspend: true}}]",
-        key(KeyRole::Entry, 3)
+        key(Role::Entry, 3)
     ));
     let rest = after(&keys(&format!("[{}]", peer("a", 1))), |present| {
         present["security"]["peers"] = now.clone();
@@ -191,7 +191,7 @@ fn an_exit_has_its_present_identities() {
         format!(
             "{{role: Entry, further: 1, security: {{mode: PublicKeys, privateKeyFiles: [/k]}}, \
              connect: [{{name: far, address: '{address}', publicKeys: [{}]}}]}}",
-            key(KeyRole::Exit, byte)
+            key(Role::Exit, byte)
         )
     };
     let now = value(&entry(2, "new:443"));

@@ -190,7 +190,7 @@ async fn a_spec_that_is_not_applied_judges_no_peer() {
             spec["reversePorts"] = json!([]);
             match hindrance {
                 "paused" => spec["paused"] = json!(true),
-                "invalid" => spec["trustedProxies"] = json!(["nowhere"]),
+                "invalid" => spec["trustedProxies"] = json!(["0.0.0.0/0"]),
                 _ => {
                     spec["network"] =
                         json!({"peerCIDRs": ["127.0.0.0/8"], "cidrs": ["10.96.0.0/16"]});
@@ -245,7 +245,7 @@ async fn the_peers_beyond_the_limit_are_not_even_read() {
     let key = |number: u32| {
         let mut bytes = [7; 32];
         bytes[..4].copy_from_slice(&number.to_le_bytes());
-        GatewayKey::new(KeyRole::Entry, bytes).unwrap().to_string()
+        GatewayKey::new(Role::Entry, bytes).unwrap().to_string()
     };
     let all =
         (0..256).map(|number| aged(peer(&format!("p{number}"), &key(number), json!({})), number));
@@ -328,7 +328,7 @@ async fn each_peer_gets_all_reverse_ports_that_it_names() {
     let bench = Bench::new(EXIT);
     bench.change(|spec| spec["reversePorts"] = json!(ports));
     for number in 0..20_u8 {
-        let key = GatewayKey::new(KeyRole::Entry, [number + 40; 32]).unwrap();
+        let key = GatewayKey::new(Role::Entry, [number + 40; 32]).unwrap();
         let name = format!("n{number}");
         let asks = json!({"reversePorts": names});
         bench.api.put(
@@ -352,7 +352,7 @@ async fn what_a_peer_no_longer_names_goes_while_the_exit_is_paused_or_invalid() 
             spec["reversePorts"][0]["port"] = json!(9005);
             match hindrance {
                 "paused" => spec["paused"] = json!(true),
-                _ => spec["trustedProxies"] = json!(["nowhere"]),
+                _ => spec["trustedProxies"] = json!(["0.0.0.0/0"]),
             }
         });
         change(&bench, "near", |spec| {
@@ -378,7 +378,7 @@ async fn what_a_peer_no_longer_names_goes_while_the_exit_is_paused_or_invalid() 
 
 #[tokio::test]
 async fn a_removed_member_goes_while_the_rendezvous_is_paused_or_invalid() {
-    for hindrance in ["paused", "invalid"] {
+    for hindrance in ["paused", "invalid", "undecoded"] {
         let bench = Bench::new(RENDEZVOUS);
         bench.change(|spec| {
             spec["members"] = json!([
@@ -391,7 +391,8 @@ async fn a_removed_member_goes_while_the_rendezvous_is_paused_or_invalid() {
             spec["members"] = json!([{"name": "near", "publicKeys": [OTHER_KEY], "suspend": true}]);
             match hindrance {
                 "paused" => spec["paused"] = json!(true),
-                _ => spec["trustedProxies"] = json!(["nowhere"]),
+                "undecoded" => spec["trustedProxies"] = json!(["nowhere"]),
+                _ => spec["trustedProxies"] = json!(["0.0.0.0/0"]),
             }
         });
         bench.reconcile().await.unwrap();

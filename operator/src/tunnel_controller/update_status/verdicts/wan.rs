@@ -34,7 +34,7 @@ pub(super) fn wan_emulated(object: &ValidatedObject, seen: &Seen) -> Option<Verd
         return no(Code::WanPending, "no gateway runs yet".to_owned());
     }
     let delay = wan.delay_milliseconds;
-    let least = delay.saturating_sub(wan.jitter_milliseconds);
+    let least = delay.saturating_sub(wan.jitter_milliseconds.unwrap_or_default());
     if object.has_both_ends() {
         let Some(rtt) = least_rtt(seen) else {
             return no(Code::WanPending, "no carrier to measure yet".to_owned());

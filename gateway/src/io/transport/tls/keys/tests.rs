@@ -3,7 +3,7 @@ mod rotation;
 
 use std::path::{Path, PathBuf};
 
-use muxtunnel_gateway_config::{KeyRole, key_text};
+use muxtunnel_gateway_config::key_text;
 use muxtunnel_testkit::socket::pair;
 use rcgen::{KeyPair, PKCS_ED25519};
 use rustls::client::ClientSessionMemoryCache;
@@ -29,7 +29,7 @@ impl Pair {
         Self { file, bytes }
     }
 
-    fn key(&self, role: KeyRole) -> GatewayKey {
+    fn key(&self, role: Role) -> GatewayKey {
         GatewayKey::new(role, self.bytes).unwrap()
     }
 
@@ -43,7 +43,7 @@ impl Pair {
     }
 
     fn entry(&self, exits: &[&Self]) -> KeyTls {
-        let keys = exits.iter().map(|exit| exit.key(KeyRole::Exit));
+        let keys = exits.iter().map(|exit| exit.key(Role::Exit));
         let config = self.config(vec![exit_with(keys.collect())]);
         KeyTls::load(&config, Role::Entry).unwrap()
     }
@@ -51,7 +51,7 @@ impl Pair {
     fn exit(&self, entries: &[&Self]) -> KeyTls {
         let peers = entries
             .iter()
-            .map(|entry| Peer::with_key(entry.key(KeyRole::Entry)));
+            .map(|entry| Peer::with_key(entry.key(Role::Entry)));
         KeyTls::load(&self.config(peers.collect()), Role::Exit).unwrap()
     }
 }
@@ -115,10 +115,7 @@ async fn each_end_knows_the_other_by_its_key() {
     let (near, far) = (near.unwrap(), far.unwrap());
     assert_eq!(near.identity(), Some("exit"));
     assert_eq!(proved(&*near), exit.bytes);
-    assert_eq!(
-        far.identity(),
-        Some(&*entry.key(KeyRole::Entry).to_string())
-    );
+    assert_eq!(far.identity(), Some(&*entry.key(Role::Entry).to_string()));
 }
 
 #[tokio::test]
@@ -128,7 +125,7 @@ async fn an_unknown_entry_is_named_at_the_exit_and_learns_that_it_was_refused() 
     for _ in 0..50 {
         let (near, far) = met(&stranger.entry(&[&exit]), &exit.exit(&[&entry])).await;
         let (near, far) = (near.unwrap_err(), far.unwrap_err());
-        let key = stranger.key(KeyRole::Entry);
+        let key = stranger.key(Role::Entry);
         assert_eq!(
             far.to_string(),
             format!(
@@ -147,7 +144,7 @@ async fn an_unknown_entry_is_named_at_the_exit_and_learns_that_it_was_refused() 
 async fn an_unknown_exit_is_named_at_the_entry_and_learns_that_it_was_refused() {
     let (_dir, entry, exit, stranger) = pairs();
     let (near, far) = met(&entry.entry(&[&exit]), &stranger.exit(&[&entry])).await;
-    let key = stranger.key(KeyRole::Exit);
+    let key = stranger.key(Role::Exit);
     assert!(near.unwrap_err().to_string().contains(&key.to_string()));
     let far = far.unwrap_err();
     assert_eq!(
@@ -302,24 +299,24 @@ fn a_list_with_a_wrong_peer_is_not_loaded() {
         let config = PublicKeys {
             peers_file: Some(file.clone()),
             places: Vec::new(),
-            ..exit.config(vec![Peer::with_key(entry.key(KeyRole::Entry))])
+            ..exit.config(vec![Peer::with_key(entry.key(Role::Entry))])
         };
         KeyTls::load(&config, Role::Exit).map_err(|error| error.to_string())
     };
-    let stranger = stranger.key(KeyRole::Entry);
+    let stranger = stranger.key(Role::Entry);
     let loaded = load(&format!("{stranger} laptop\n")).unwrap();
     assert_eq!(loaded.peers().len(), 2);
     assert_eq!(loaded.peers()[1].name.as_deref(), Some("laptop"));
     assert!(load("").is_ok());
-    let small = key_text(KeyRole::Entry, &[0; 32]);
+    let small = key_text(Role::Entry, &[0; 32]);
     for (text, problem) in [
         (format!("{stranger}\n\n{stranger}\n"), "line 3: "),
-        (entry.key(KeyRole::Entry).to_string(), "is listed twice"),
+        (entry.key(Role::Entry).to_string(), "is listed twice"),
         (
-            exit.key(KeyRole::Entry).to_string(),
+            exit.key(Role::Entry).to_string(),
             "is this gateway's own key",
         ),
-        (exit.key(KeyRole::Exit).to_string(), "the key of an exit"),
+        (exit.key(Role::Exit).to_string(), "the key of an exit"),
         (small, "small order"),
         ("mte1".to_owned(), "line 1: the key is not"),
     ] {
@@ -335,7 +332,7 @@ fn a_list_with_a_wrong_peer_is_not_loaded() {
 fn only_an_ed25519_key_is_loaded() {
     let (dir, entry, exit, _stranger) = pairs();
     let other = dir.path().join("other");
-    let peers = vec![exit_with(vec![exit.key(KeyRole::Exit)])];
+    let peers = vec![exit_with(vec![exit.key(Role::Exit)])];
     let p256 = KeyPair::generate().unwrap().serialize_pem();
     let public = KeyPair::generate_for(&PKCS_ED25519)
         .unwrap()
@@ -355,7 +352,7 @@ fn only_an_ed25519_key_is_loaded() {
 fn a_proof_stands_while_the_list_has_its_key_for_its_peer() {
     let (_dir, entry, exit, stranger) = pairs();
     let spki = entry.entry(&[&exit]).own_spki();
-    let [key, other] = [&entry, &stranger].map(|pair| pair.key(KeyRole::Entry));
+    let [key, other] = [&entry, &stranger].map(|pair| pair.key(Role::Entry));
     let load = |peers: Vec<Peer>| KeyTls::load(&exit.config(peers), Role::Exit).unwrap();
     let named = |keys: &[GatewayKey]| Peer {
         name: Some("site".to_owned()),
@@ -389,10 +386,7 @@ fn a_proof_stands_while_the_list_has_its_key_for_its_peer() {
             ..named(&[key])
         },
         Peer {
-            expiration_time: muxtunnel_gateway_config::ExpirationTime::parse(
-                "2020-01-01T00:00:00Z",
-            )
-            .ok(),
+            expiration_time: "2020-01-01T00:00:00Z".parse().ok(),
             ..named(&[key])
         },
     ] {
@@ -463,7 +457,7 @@ fn a_peer_without_the_private_key_learns_nothing_about_the_list() {
     let mut client = unlisted.client();
     client.alpn_protocols = inside.alpn();
     let refused = shaken(&client, &server).unwrap_err().to_string();
-    let key = stranger.key(KeyRole::Entry).to_string();
+    let key = stranger.key(Role::Entry).to_string();
     assert!(refused.contains(&key), "{refused}");
     let alert = alert_between(&client, &server);
     assert_eq!(alert, rustls::AlertDescription::CertificateUnknown);
@@ -480,7 +474,7 @@ fn a_removal_takes_effect_although_the_new_list_cannot_be_used() {
     let (dir, entry, exit, stranger) = pairs();
     let third = Pair::new(dir.path(), "third");
     let file = dir.path().join("peers");
-    let [one, two, three] = [&entry, &stranger, &third].map(|pair| pair.key(KeyRole::Entry));
+    let [one, two, three] = [&entry, &stranger, &third].map(|pair| pair.key(Role::Entry));
     let config = |peers: &[GatewayKey]| PublicKeys {
         peers_file: Some(file.clone()),
         places: Vec::new(),

@@ -6,8 +6,8 @@ use super::*;
 /// texts of both keys.
 pub(crate) fn rotating() -> (KeyTls, KeyTls, [String; 2]) {
     let (_dir, old, exit, new) = pairs();
-    let entry = with_keys(&[&old, &new], &[exit.key(KeyRole::Exit)], Role::Entry);
-    let texts = [&old, &new].map(|pair| pair.key(KeyRole::Entry).to_string());
+    let entry = with_keys(&[&old, &new], &[exit.key(Role::Exit)], Role::Entry);
+    let texts = [&old, &new].map(|pair| pair.key(Role::Entry).to_string());
     (entry, exit.exit(&[&old]), texts)
 }
 
@@ -28,9 +28,9 @@ fn with_keys(own: &[&Pair], peers: &[GatewayKey], role: Role) -> KeyTls {
 async fn an_exit_presents_the_newest_key_that_the_entry_accepts() {
     let (dir, entry, old, new) = pairs();
     let other = Pair::new(dir.path(), "other");
-    let exit = with_keys(&[&old, &new], &[entry.key(KeyRole::Entry)], Role::Exit);
+    let exit = with_keys(&[&old, &new], &[entry.key(Role::Entry)], Role::Exit);
     let shown: Vec<_> = exit.own().copied().collect();
-    assert_eq!(shown, [new.key(KeyRole::Exit), old.key(KeyRole::Exit)]);
+    assert_eq!(shown, [new.key(Role::Exit), old.key(Role::Exit)]);
     for (accepted, proved) in [
         (&[&old][..], &old),
         (&[&new, &old][..], &new),
@@ -44,7 +44,7 @@ async fn an_exit_presents_the_newest_key_that_the_entry_accepts() {
     // No key of this exit is accepted.
     let (near, far) = met(&entry.entry(&[&other]), &exit).await;
     let (near, far) = (near.unwrap_err(), far.unwrap_err());
-    let key = old.key(KeyRole::Exit).to_string();
+    let key = old.key(Role::Exit).to_string();
     assert!(near.to_string().contains(&key), "{near}");
     assert_eq!(KeyRefusal::find(&far), Some(&KeyRefusal::ByPeer(None)));
 }
@@ -52,9 +52,9 @@ async fn an_exit_presents_the_newest_key_that_the_entry_accepts() {
 #[tokio::test]
 async fn an_entry_presents_its_older_key_to_an_exit_that_refuses_the_newer_one() {
     let (_dir, old, exit, new) = pairs();
-    let entry = with_keys(&[&old, &new], &[exit.key(KeyRole::Exit)], Role::Entry);
+    let entry = with_keys(&[&old, &new], &[exit.key(Role::Exit)], Role::Entry);
     let identity = |far: Result<Box<dyn Transport>>| far.unwrap().identity().map(str::to_owned);
-    let [old_key, new_key] = [&old, &new].map(|pair| pair.key(KeyRole::Entry));
+    let [old_key, new_key] = [&old, &new].map(|pair| pair.key(Role::Entry));
     let knows_both = exit.exit(&[&old, &new]);
     let (_near, far) = met(&entry, &knows_both).await;
     assert_eq!(identity(far), Some(new_key.to_string()));
@@ -65,7 +65,7 @@ async fn an_entry_presents_its_older_key_to_an_exit_that_refuses_the_newer_one()
     let (_near, far) = met(&entry, &knows_old).await;
     assert_eq!(identity(far), Some(old_key.to_string()));
     // New credentials remember it, until the exit refuses this key as well.
-    let mut again = with_keys(&[&old, &new], &[exit.key(KeyRole::Exit)], Role::Entry);
+    let mut again = with_keys(&[&old, &new], &[exit.key(Role::Exit)], Role::Entry);
     again.remember(&entry);
     let (_near, far) = met(&again, &knows_both).await;
     assert_eq!(identity(far), Some(old_key.to_string()));
@@ -78,8 +78,8 @@ async fn an_entry_presents_its_older_key_to_an_exit_that_refuses_the_newer_one()
 #[test]
 fn dials_that_fail_together_change_the_key_once_and_the_hosts_are_bounded() {
     let (_dir, old, exit, new) = pairs();
-    let entry = with_keys(&[&old, &new], &[exit.key(KeyRole::Exit)], Role::Entry);
-    let [old, new] = [&old, &new].map(|pair| Some(pair.key(KeyRole::Entry)));
+    let entry = with_keys(&[&old, &new], &[exit.key(Role::Exit)], Role::Entry);
+    let [old, new] = [&old, &new].map(|pair| Some(pair.key(Role::Entry)));
     let exit = entry.exit(To::exit("a")).unwrap();
     let present = |host: &str| entry.for_dial(exit, host).1;
     let [first, second, other] = ["a", "a", "b"].map(present);
@@ -99,13 +99,13 @@ fn a_gateway_does_not_load_one_key_twice() {
     let (dir, entry, exit, stranger) = pairs();
     let copy = dir.path().join("copy");
     std::fs::copy(&entry.file, &copy).unwrap();
-    let mut config = entry.config(vec![exit_with(vec![exit.key(KeyRole::Exit)])]);
+    let mut config = entry.config(vec![exit_with(vec![exit.key(Role::Exit)])]);
     config.private_key_files.push(copy);
     let error = KeyTls::load(&config, Role::Entry).unwrap_err().to_string();
     assert!(error.contains("has the same key as"), "{error}");
     // Each own key is refused as the key of a peer.
     config.private_key_files[1] = stranger.file.clone();
-    config.peers = vec![exit_with(vec![stranger.key(KeyRole::Exit)])];
+    config.peers = vec![exit_with(vec![stranger.key(Role::Exit)])];
     let error = KeyTls::load(&config, Role::Entry).unwrap_err().to_string();
     assert!(error.contains("own key"), "{error}");
 }
