@@ -133,7 +133,11 @@ pub fn address(text: &str) -> Result<Address, String> {
         HostPattern::Network(cidr) if cidr.is_single() => cidr.to_string(),
         _ => return Err(wrong(&format!("{text:?} is not a host"))),
     };
-    let port = Some(rule.ports.first).filter(|_| rule.ports != Ports::ALL);
+    let port = match rule.ports {
+        Ports::ALL => None,
+        ports if ports.is_single() => Some(ports.first),
+        ports => return Err(wrong(&format!("{ports} is not one port"))),
+    };
     Ok(Address { host, port })
 }
 
@@ -216,7 +220,15 @@ mod tests {
             assert_eq!(address(text), Ok(Address { host, port }));
         }
         assert_eq!(authority("2001:db8::1", 443), "[2001:db8::1]:443");
-        for text in ["", ":443", "far:0", "*:443", "10.0.0.0/8:443", "[::1"] {
+        for text in [
+            "",
+            ":443",
+            "far:0",
+            "far:1-2",
+            "*:443",
+            "10.0.0.0/8:443",
+            "[::1",
+        ] {
             let error = address(text).unwrap_err();
             assert!(error.contains("expected HOST or"), "{text}: {error}");
         }

@@ -131,16 +131,13 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             // The fallback targets of a proxy are its only targets.
             let field = match field.strip_prefix("targets") {
                 Some(rest) if *list == PROXIES => format!("fallbackTargets{rest}"),
+                None if *list == PROXIES && field == "proxyProtocol.send" => {
+                    "sendProxyProtocol".to_owned()
+                }
                 _ => field,
             };
-            let field = match (*list, &*field) {
-                (PROXIES, "proxyProtocol.send") => "sendProxyProtocol",
-                (_, field) => field,
-            };
-            return Err(ConfigError::field(
-                format!("{list}[{index}].{field}"),
-                problem,
-            ));
+            let field = format!("{list}[{index}].{field}");
+            return Err(ConfigError::field(field, problem));
         }
     }
     proxies::check(&config.proxies)

@@ -178,25 +178,15 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         return Ok(());
     };
     let can = config.protocol.can();
-    let wrong = |field: &str, problem: String| {
-        let field = match field {
-            "" => "network".to_owned(),
-            field => format!("network.{field}"),
-        };
-        Err(ConfigError::field(field, problem))
-    };
+    let wrong = |field: &str, problem: String| Err(ConfigError::field(field, problem));
     if config.role == Role::Rendezvous {
-        return wrong(
-            "",
-            "a rendezvous carries no IP packets: remove the field".to_owned(),
-        );
+        let problem = "a rendezvous carries no IP packets: remove the field";
+        return wrong("network", problem.to_owned());
     }
     if !can.packets {
-        let problem = format!(
-            "protocol {} carries no IP packets: use Native or QUIC",
-            can.name
-        );
-        return wrong("", problem);
+        let name = can.name;
+        let problem = format!("protocol {name} carries no IP packets: use Native or QUIC");
+        return wrong("network", problem);
     }
     check_queues(config, network)?;
     if !is_interface_name(&network.device) {
@@ -204,16 +194,17 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             "{:?} is not a name of an interface: expected 1 to {DEVICE_BYTES_MAX} letters, digits, '-', '_' or '.'",
             network.device
         );
-        return wrong("device", problem);
+        return wrong("network.device", problem);
     }
     if network.mtu < MTU_MIN {
-        return wrong("mtu", format!("must be {MTU_MIN}..=65535"));
+        return wrong("network.mtu", format!("must be {MTU_MIN}..=65535"));
     }
     check_cidrs("entryCIDRs", &network.entry_cidrs)?;
     check_cidrs("exitCIDRs", &network.exit_cidrs)?;
+    check_roles(config, network)?;
     check_peers(config, network)?;
     assigned::check(config, network)?;
-    check_rules(config, network)
+    check_rules(network)
 }
 
 fn check_queues(config: &Config, network: &Network) -> Result<(), ConfigError> {
@@ -291,18 +282,30 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
-    let exits_alone = [
-        ("peers", !network.peers.is_empty()),
-        ("peersReachEachOther", network.peers_reach_each_other),
+/// Checks that only an exit has the fields of exits, and only an entry those of entries.
+fn check_roles(config: &Config, network: &Network) -> Result<(), ConfigError> {
+    let several = "only an exit has several entries: remove the field";
+    let rules = "only an exit has rules for packets: remove the field";
+    let assigns = "only an exit assigns DNS servers: remove the field";
+    let assigned = "only an entry receives assigned addresses and DNS servers: remove the field";
+    let (reach, set) = (network.peers_reach_each_other, network.set_addresses);
+    let fields = [
+        ("peers", !network.peers.is_empty(), Role::Exit, several),
+        ("peersReachEachOther", reach, Role::Exit, several),
+        ("allow", !network.allow.is_empty(), Role::Exit, rules),
+        ("deny", !network.deny.is_empty(), Role::Exit, rules),
+        ("dns", network.dns.is_some(), Role::Exit, assigns),
+        ("setAddresses", set, Role::Entry, assigned),
+        ("dnsFile", network.dns_file.is_some(), Role::Entry, assigned),
     ];
-    if let Some((field, _)) = exits_alone
-        .iter()
-        .find(|(_, is_there)| *is_there && config.role != Role::Exit)
-    {
-        let problem = "only an exit has several entries: remove the field";
-        return Err(ConfigError::field(format!("network.{field}"), problem));
+    let mut wrong = fields.into_iter();
+    match wrong.find(|(_, is_there, role, _)| *is_there && config.role != *role) {
+        Some((field, .., problem)) => Err(ConfigError::field(format!("network.{field}"), problem)),
+        None => Ok(()),
     }
+}
+
+fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
     ConfigError::unless_at_most("network.peers", network.peers.len(), NETWORK_PEERS_MAX)?;
     let proves = matches!(
         config.security,
@@ -314,18 +317,16 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
     }
     let mut identities = BTreeSet::new();
     for (index, peer) in network.peers.iter().enumerate() {
-        let field = format!("peers[{index}]");
+        let field = format!("network.peers[{index}].identity");
         if !(1..=PEER_BYTES_MAX).contains(&peer.identity.len()) {
             let problem = format!("must have 1 to {PEER_BYTES_MAX} bytes");
-            let field = format!("network.{field}.identity");
             return Err(ConfigError::field(field, problem));
         }
         if !identities.insert(&peer.identity) {
             let problem = format!("{:?} is listed twice", peer.identity);
-            let field = format!("network.{field}.identity");
             return Err(ConfigError::field(field, problem));
         }
-        let field = format!("network.{field}.CIDRs");
+        let field = format!("network.peers[{index}].CIDRs");
         check_count(&field, &peer.cidrs)?;
         ConfigError::each(&field, &peer.cidrs, |cidr| {
             check_network_of_peer(*cidr, &network.entry_cidrs)
@@ -334,13 +335,9 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn check_rules(config: &Config, network: &Network) -> Result<(), ConfigError> {
+fn check_rules(network: &Network) -> Result<(), ConfigError> {
     for (field, rules) in [("allow", &network.allow), ("deny", &network.deny)] {
         let field = format!("network.{field}");
-        if !rules.is_empty() && config.role != Role::Exit {
-            let problem = "only an exit has rules for packets: remove the field";
-            return Err(ConfigError::field(field, problem));
-        }
         ConfigError::unless_at_most(&field, rules.len(), RULES_MAX)?;
         ConfigError::each(&field, rules, |rule| match rule.host {
             HostPattern::Network(_) | HostPattern::Any => Ok(()),

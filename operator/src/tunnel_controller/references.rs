@@ -90,6 +90,7 @@ impl Finder<'_> {
         let is_dialled_here = connect.is_empty();
         for forward in forwards {
             let Forward {
+                // The Service of the port is in the object's namespace.
                 listen: _,
                 targets,
                 proxy_protocol: _,
@@ -185,8 +186,13 @@ impl Finder<'_> {
     /// Collects the targets that clients may name.
     fn rules(&mut self, rules: &[Rule]) {
         for rule in rules {
+            let Rule {
+                host,
+                ports: _,
+                peer: _,
+            } = rule;
             // A network names no Service. NetworkPolicies restrict connections to addresses.
-            let named = rule.host.names();
+            let named = host.names();
             let named = named.map(|host| services_of_rule(&host, self.namespace));
             self.foreign(named.unwrap_or_default());
         }

@@ -11,46 +11,23 @@ use crate::{Cidr, Config, ConfigError, Role};
 /// Maximum length of a domain in bytes, without the root (RFC 1035, section 2.3.4).
 const DNS_DOMAIN_BYTES_MAX: usize = 253;
 
-/// The problem of a field that needs a single queue, because only one worker has the pool.
-const NEEDS_ONE_QUEUE: &str =
-    "needs network.queues 1, because a single worker must manage the assigned addresses";
-
-/// Checks the assigned values, and that they are compatible with the role and the other fields.
+/// Checks the assigned values, and that they are compatible with the other fields.
 pub(super) fn check(config: &Config, network: &Network) -> Result<(), ConfigError> {
-    let of_exits = [("dns", network.dns.is_some())];
-    let of_entries = [
+    let is_exit = config.role == Role::Exit;
+    let of_one_queue = [
+        ("pool", is_exit && !network.pool.is_empty()),
         ("setAddresses", network.set_addresses),
         ("dnsFile", network.dns_file.is_some()),
     ];
-    let (fields, problem): (&[_], _) = match config.role {
-        Role::Exit => (
-            &of_entries,
-            "only an entry receives assigned addresses and DNS servers: remove the field",
-        ),
-        Role::Entry | Role::Rendezvous => (
-            &of_exits,
-            "only an exit assigns DNS servers: remove the field",
-        ),
-    };
-    if let Some((field, _)) = fields.iter().find(|(_, is_there)| *is_there) {
+    let mut fields = of_one_queue.into_iter();
+    if let Some((field, _)) = fields.find(|(_, is_there)| *is_there && network.queues > 1) {
+        let problem =
+            "needs network.queues 1, because a single worker must manage the assigned addresses";
         return Err(ConfigError::field(format!("network.{field}"), problem));
     }
-    if let Some((field, _)) = of_entries
-        .iter()
-        .find(|(_, is_there)| *is_there && network.queues > 1)
-    {
-        return Err(ConfigError::field(
-            format!("network.{field}"),
-            NEEDS_ONE_QUEUE,
-        ));
-    }
-    if config.role == Role::Exit {
-        if !network.pool.is_empty() && network.queues > 1 {
-            return Err(ConfigError::field("network.pool", NEEDS_ONE_QUEUE));
-        }
-        check_pool(&network.pool, &network.entry_cidrs)?;
-    } else {
-        check_accepted(network)?;
+    match is_exit {
+        true => check_pool(&network.pool, &network.entry_cidrs)?,
+        false => check_accepted(network)?,
     }
     let dns = network.dns.as_ref();
     dns.map_or(Ok(()), |dns| check_network_dns(dns, &network.exit_cidrs))
