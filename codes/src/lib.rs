@@ -161,7 +161,7 @@ codes! {
     ExitNotFound = 359, Lasting, "The exit of a peer does not exist.", "Create the MuxExit that `exitRef` names, or delete the MuxPeer.";
     KeyInvalid = 360, Lasting, "A text in `publicKeys` is not the public key of an entry.", "Copy the key from `status.publicKeys` of the entry again, or from the output of `muxgate keygen`.";
     KeyConflict = 361, Lasting, "Two peers of an exit have the same key.", "Delete one of both MuxPeers. The exit accepts the older one.";
-    ExitFull = 362, Lasting, "The exit has the maximum number of peers.", "Delete MuxPeers that are not in use.";
+    ExitFull = 362, Lasting, "The exit has no room for the peer: it has the maximum number of peers, or older peers leave too little of the gateways' configuration.", "Delete MuxPeers that are not in use. If the message has a number of bytes, use fewer or wider rules, names and networks.";
     ExitHasNoKeys = 363, Lasting, "The exit does not identify its peers by keys.", "Remove `security.mode` of the MuxExit, or delete the MuxPeer.";
     NetworkConflict = 364, Lasting, "The networks of two peers of an exit overlap, or a network has addresses of a pool.", "Correct `networkCIDRs` of the MuxPeer that the message names. Of two peers, the older one has the network.";
     TargetNotPermitted = 365, Lasting, "A forward or a rule of `allow` names a Service of another namespace, and that namespace does not permit the reference.", "Create a ReferenceGrant (Gateway API) or a MuxGrant in the namespace that the message names, or choose another target. In the grant, `from` has group muxtunnel.dev, the kind and the namespace of the object, and `to` has kind Service. If the rule of `allow` is a pattern, omit the name in `to`.";

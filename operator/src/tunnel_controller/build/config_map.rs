@@ -75,21 +75,27 @@ pub(super) fn build(
             true => reduce::with_peers(&text, peers),
             false => text.clone(),
         };
-        let (text, least) = (with(&peers), with(&[]));
+        let text = with(&peers);
         let whole = whole.filter(|whole| **whole != text);
-        let needed = text.len() + whole.map_or(0, String::len);
-        let has_room = |needed: usize| count < KEPT_MAX && bytes + needed <= BYTES_MAX;
-        if has_room(needed) {
-            (count, bytes) = (count + 1, bytes + needed);
-            data.extend(whole.map(|whole| (config_file::whole_key(key), whole.clone())));
-            data.insert(key.clone(), text);
-        } else if has_room(least.len()) {
-            // Without room for the peers, no peer keeps access that was withdrawn.
-            (count, bytes) = (count + 1, bytes + least.len());
-            data.insert(key.clone(), least);
-        } else {
+        // Without room for the peers, no peer keeps access that was withdrawn.
+        let least = is_exit.then(|| reduce::with_peers(&text, &[]));
+        let forms = [
+            (Some(&text), whole),
+            (Some(&text), None),
+            (least.as_ref(), None),
+        ];
+        let mut forms = forms.into_iter().filter_map(|(text, whole)| {
+            let text = text.filter(|_| count < KEPT_MAX)?;
+            let needed = bytes + text.len() + whole.map_or(0, String::len);
+            (needed <= BYTES_MAX).then_some((text, whole, needed))
+        });
+        let Some((text, whole, needed)) = forms.next() else {
             dropped.push(format!("{key} of ConfigMap {}", object.child(end)));
-        }
+            continue;
+        };
+        data.extend(whole.map(|whole| (config_file::whole_key(key), whole.clone())));
+        data.insert(key.clone(), text.clone());
+        (count, bytes) = (count + 1, needed);
     }
     let config_map = ConfigMap {
         metadata: metadata(object, end),

@@ -9,9 +9,9 @@ use crate::clock::date;
 const NOTE: &str = "MountVolume.SetUp failed for volume \"keys\" : driver name spiffe.csi.cert-manager.io not found in \
                     the list of registered CSI drivers";
 
-/// A pod of the entry that waits for its volumes, or for its containers.
+/// A pod of the exit that waits for its volumes, or for its containers.
 fn put_pod(bench: &Bench, has_sandbox: bool) {
-    let deployment = bench.api.get("deployments/office-entry").unwrap();
+    let deployment = bench.api.get("deployments/office-tunnel-exit").unwrap();
     let mut conditions = vec![json!({"type": "PodScheduled", "status": "True"})];
     if has_sandbox {
         conditions.push(json!({"type": "PodReadyToStartContainers", "status": "True"}));
@@ -20,12 +20,14 @@ fn put_pod(bench: &Bench, has_sandbox: bool) {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": "stuck", "uid": "uid-stuck", "creationTimestamp": date(MADE),
-            "labels": labels_of("entry"),
+            "labels": labels_of("exit"),
         },
         "spec": deployment["spec"]["template"]["spec"],
         "status": {"phase": "Pending", "conditions": conditions},
     });
-    bench.api.put_pod_of("office-entry", "pods/stuck", pod);
+    bench
+        .api
+        .put_pod_of("office-tunnel-exit", "pods/stuck", pod);
 }
 
 /// The Event of the kubelet about the pod.
@@ -57,7 +59,7 @@ async fn a_volume_that_is_not_mounted_is_reported_with_the_words_of_the_kubelet(
     let ready = bench.condition("Ready");
     assert_eq!(ready["reason"], "VolumeNotMounted");
     let message = ready["message"].as_str().unwrap();
-    let words = format!("entry: 0 of 1 gateways ready: pod stuck: {NOTE}");
+    let words = format!("exit: 0 of 1 gateways ready: pod stuck: {NOTE}");
     assert!(message.contains(&words), "{message}");
     assert!(message.contains("CSI driver"), "{message}");
     // A mounted volume is no cause.

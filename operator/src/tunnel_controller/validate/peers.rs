@@ -8,6 +8,7 @@
 
 mod taken;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
@@ -25,11 +26,12 @@ use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::problem::Problem;
 use taken::Taken;
 
-/// Longest text of a peer in the gateways' configuration, in bytes. So all peers of an exit fit into
-/// its ConfigMap.
-const PEER_BYTES_MAX: usize = 3 << 10;
 /// Bytes of a rule of `allowListen` without the name of the peer.
 const LISTEN_BYTES: usize = "- '[::]:65535,peer='\n".len();
+/// Bytes of a network of a peer, without its text.
+const NETWORK_BYTES: usize = "    - ''\n".len();
+/// Bytes of the owner of networks, without the name of the peer.
+const OWNER_BYTES: usize = "  - identity: ''\n    CIDRs:\n".len();
 
 /// A MuxPeer of the exit.
 #[derive(Debug, Clone, PartialEq)]
@@ -165,6 +167,7 @@ impl<'a> Judge<'a> {
         let object = &*judged.object;
         let own = self.own_fields(object).and_then(|peer| {
             taken.check(&peer)?;
+            taken.check_size(size(&peer, object))?;
             Ok(peer)
         });
         let (peer, fault) = match own {
@@ -183,7 +186,7 @@ impl<'a> Judge<'a> {
             None => networks,
             Some(_) => lessened(&self.last_networks(object), &networks),
         };
-        taken.add(&peer, &networks);
+        taken.add(&peer, &networks, size(&peer, &judged.object));
         taken.add_ports(&peer, &ports);
         (judged.networks, judged.reverse_ports) = (networks, ports);
         match fault.or(wrong_port).or(wrong_network) {
@@ -204,14 +207,7 @@ impl<'a> Judge<'a> {
             certificate_names: spec.certificate_names.clone(),
             ..self.without_identities(object)
         };
-        self.check(&peer)?;
-        match fits(&peer, object) {
-            true => Ok(peer),
-            false => Err(wrong(format!(
-                "the peer has more than {PEER_BYTES_MAX} bytes in the gateways' configuration: use fewer or wider \
-                 rules and networks"
-            ))),
-        }
+        self.check(&peer).map(|()| peer)
     }
 
     /// The fields that need no check.
@@ -269,10 +265,11 @@ impl<'a> Judge<'a> {
             certificate_names: last.certificate_names,
             ..self.without_identities(object)
         };
-        if !fits(&new, object) {
+        if taken.check_size(size(&new, object)).is_err() {
             (new.allow, new.deny) = (last.allow, last.deny);
         }
-        self.check(&new).ok().map(|()| new)
+        self.check(&new).ok()?;
+        taken.check_size(size(&new, object)).ok().map(|()| new)
     }
 
     /// The networks that the gateways have of a MuxPeer.
@@ -375,10 +372,17 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Whether the text of the peer in the gateways' configuration has at most [`PEER_BYTES_MAX`] bytes.
-fn fits(peer: &Peer, object: &MuxPeer) -> bool {
-    let listens = LISTEN_BYTES + object.name_any().len();
-    let listens = listens * object.spec.reverse_ports.len();
-    let text = serde_yaml::to_string(&(peer, &object.spec.network_cidrs));
-    text.is_ok_and(|text| text.len() + listens <= PEER_BYTES_MAX)
+/// The greatest length of the texts of the peer in the gateways' configuration, in bytes.
+fn size(peer: &Peer, object: &MuxPeer) -> usize {
+    let (name, spec) = (object.name_any().len(), &object.spec);
+    let listens = (LISTEN_BYTES + name) * spec.reverse_ports.len();
+    let networks = spec.network_cidrs.iter();
+    let networks = networks.map(|network| NETWORK_BYTES + format!("{network:#}").len());
+    let networks: usize = networks.sum();
+    // Lines have the indentation that they have in the configuration.
+    let peers = BTreeMap::from([("security", BTreeMap::from([("peers", [peer])]))]);
+    let text = serde_yaml::to_string(&peers);
+    text.map_or(usize::MAX, |text| {
+        text.len() + listens + OWNER_BYTES + name + networks
+    })
 }

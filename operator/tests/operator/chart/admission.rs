@@ -565,9 +565,9 @@ fn of_a_pod_the_operator_changes_the_annotation_that_refreshes_it_alone() {
     assert!(refused(&foreign, &marked));
 }
 
-/// With the default values, no class may permit a feature.
+/// With the default values, no class may permit a feature or a CSI driver.
 #[test]
-fn without_a_feature_no_workload_has_an_init_container_or_an_unsafe_sysctl() {
+fn without_a_permission_no_workload_has_an_init_container_a_driver_or_an_unsafe_sysctl() {
     let policies = policies("default");
     let (mut emulating, mut others) = (0, 0);
     for (name, object) in built() {
@@ -582,7 +582,9 @@ fn without_a_feature_no_workload_has_an_init_container_or_an_unsafe_sysctl() {
             let name = sysctl["name"].as_str().unwrap();
             !SAFE_SYSCTLS.contains(&name)
         });
-        let emulates = spec["initContainers"].is_array() || has_unsafe;
+        let mut volumes = spec["volumes"].as_array().into_iter().flatten();
+        let has_driver = volumes.any(|volume| volume["csi"].is_object());
+        let emulates = spec["initContainers"].is_array() || has_unsafe || has_driver;
         assert_eq!(!refused.is_empty(), emulates, "{name}: {refused:?}");
         emulating += usize::from(emulates);
         others += usize::from(!emulates);

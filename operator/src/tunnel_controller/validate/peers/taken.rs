@@ -10,12 +10,20 @@ use muxtunnel_gateway_config::{Cidr, KEY_BYTES, PEERS_MAX, Peer};
 use super::no;
 use crate::tunnel_controller::problem::Problem;
 
+/// Bytes of each MuxPeer in the gateways' configuration that no older MuxPeer takes.
+const PEER_BYTES: usize = 1 << 10;
+/// Bytes in addition, which the MuxPeers of an exit share. Both bounds together leave room for a second
+/// configuration in the ConfigMap, that of earlier pods in a roll-out.
+const SHARED_BYTES: usize = 128 << 10;
+
 /// The keys, names, networks and reverse ports of the older MuxPeers of one security mode, with their
 /// owners.
 #[derive(Default)]
 pub(super) struct Taken {
     /// Number of MuxPeers.
     count: usize,
+    /// Bytes of [`SHARED_BYTES`].
+    bytes: usize,
     keys: BTreeMap<[u8; KEY_BYTES], String>,
     /// Names that are no patterns.
     names: BTreeMap<String, String>,
@@ -58,6 +66,19 @@ impl Taken {
             }
         }
         Ok(())
+    }
+
+    /// Checks that a peer with `bytes` bytes has room beside older peers.
+    pub(super) fn check_size(&self, bytes: usize) -> Result<(), Problem> {
+        let room = PEER_BYTES + SHARED_BYTES - self.bytes;
+        if bytes <= room {
+            return Ok(());
+        }
+        let detail = format!(
+            "the peer has {bytes} bytes in the gateways' configuration, and older MuxPeers leave it {room}: use fewer or wider \
+             rules, names and networks, or delete older MuxPeers"
+        );
+        Err(no(Code::ExitFull, detail))
     }
 
     /// The peer without keys and names of older peers.
@@ -125,8 +146,9 @@ impl Taken {
         self.reverse_ports.extend(owned);
     }
 
-    /// Adds what a peer has. It has been checked.
-    pub(super) fn add(&mut self, peer: &Peer, networks: &[Cidr]) {
+    /// Adds what a peer of `bytes` bytes has. It has been checked.
+    pub(super) fn add(&mut self, peer: &Peer, networks: &[Cidr], bytes: usize) {
+        self.bytes += bytes.saturating_sub(PEER_BYTES);
         let owner = peer.name.clone().unwrap_or_default();
         let keys = peer.public_keys.iter().map(|key| *key.bytes());
         self.keys.extend(keys.map(|key| (key, owner.clone())));
@@ -199,7 +221,7 @@ mod tests {
         ] {
             for (one, other) in [(one, other), (other, one)] {
                 let mut taken = Taken::default();
-                taken.add(&named("older", &["m", "spiffe://z/*", one]), &[]);
+                taken.add(&named("older", &["m", "spiffe://z/*", one]), &[], 0);
                 let checked = taken.check(&named("newer", &[other]));
                 assert_eq!(checked.is_err(), expected, "{one} {other}");
                 let rest = taken.without(named("newer", &["kept", other]));
@@ -221,8 +243,8 @@ mod tests {
             "fd00::/64",
             "10.0.0.7",
         ];
-        taken.add(&named("older", &[]), &parsed(&own));
-        taken.add(&named("second", &[]), &parsed(&["10.2.0.0/16"]));
+        taken.add(&named("older", &[]), &parsed(&own), 0);
+        taken.add(&named("second", &[]), &parsed(&["10.2.0.0/16"]), 0);
         for (network, owner) in [
             ("10.1.2.3", Some("older")),
             ("10.1.255.0/24", Some("older")),
@@ -262,7 +284,7 @@ mod tests {
             for network in &networks {
                 taken.check_network(*network).unwrap();
             }
-            taken.add(&named(&peer.to_string(), &[]), &networks);
+            taken.add(&named(&peer.to_string(), &[]), &networks, 0);
         }
         assert_eq!(taken.place().unwrap_err().code, Code::ExitFull);
         assert_eq!(taken.networks.len(), PEERS_MAX * NETWORK_CIDRS_MAX);
