@@ -18,7 +18,6 @@ const TOKEN_VOLUME: &str = "token";
 /// Name of the Secret with the token of a benchmark's runner and agents. The name contains a part
 /// of the benchmark's UID, so a Secret with this name belongs to this benchmark. The operator
 /// relies on the name, because it may not read the Secret to check the owner.
-#[must_use]
 pub fn token(benchmark: &str, uid: &str) -> String {
     let uid: String = uid
         .chars()
@@ -29,20 +28,17 @@ pub fn token(benchmark: &str, uid: &str) -> String {
 }
 
 /// The volume with the token. `secret`: [`token`].
-#[must_use]
 pub fn token_volume(secret: String) -> Volume {
     secret_volume(TOKEN_VOLUME, secret)
 }
 
 /// The container of an agent.
-#[must_use]
 pub fn agent(class: &Class, resources: Option<&Resources>) -> Container {
     let args = vec!["agent".to_owned(), format!("--token-file={TOKEN_FILE}")];
     container(class, "agent", args, resources)
 }
 
 /// A container of muxbench with the resources `resources`.
-#[must_use]
 pub fn container(
     class: &Class,
     name: &str,

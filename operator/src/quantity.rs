@@ -8,7 +8,6 @@ const NANO: i128 = 1_000_000_000;
 
 /// The value of a quantity in nano units, rounded up as the API server does; `None` if `text` is
 /// not a quantity.
-#[must_use]
 pub fn nanos(text: &str) -> Option<i128> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(text) => (true, text),
@@ -65,7 +64,6 @@ fn scale(suffix: &str) -> Option<(i128, i128)> {
 }
 
 /// Whether both texts are quantities with the same value.
-#[must_use]
 pub fn are_equal(one: &str, other: &str) -> bool {
     nanos(one).is_some_and(|worth| nanos(other) == Some(worth))
 }

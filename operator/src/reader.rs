@@ -5,8 +5,8 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::ObjectList;
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
+
+use crate::watches::Watched;
 
 /// Reads from the API server.
 #[derive(Clone)]
@@ -14,30 +14,21 @@ pub struct Reader(Client);
 
 impl Reader {
     /// Reads with `client`.
-    #[must_use]
     pub const fn new(client: Client) -> Self {
         Self(client)
     }
 
     /// The object with this name, or `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The client's error.
-    pub async fn get<K>(&self, namespace: &str, name: &str) -> Result<Option<K>, kube::Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned,
-    {
+    pub async fn get<K: Watched + Resource<Scope = NamespaceResourceScope>>(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<K>, kube::Error> {
         let api: Api<K> = Api::namespaced(self.0.clone(), namespace);
         api.get_opt(name).await
     }
 
     /// The object with this name, without its type.
-    ///
-    /// # Errors
-    /// The client's error.
     pub async fn get_untyped(
         &self,
         resource: &ApiResource,
@@ -49,20 +40,11 @@ impl Reader {
     }
 
     /// One page of a list.
-    ///
-    /// # Errors
-    /// The client's error.
-    pub async fn list<K>(
+    pub async fn list<K: Watched + Resource<Scope = NamespaceResourceScope>>(
         &self,
         namespace: &str,
         params: &ListParams,
-    ) -> Result<ObjectList<K>, kube::Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned,
-    {
+    ) -> Result<ObjectList<K>, kube::Error> {
         let api: Api<K> = Api::namespaced(self.0.clone(), namespace);
         api.list(params).await
     }

@@ -68,7 +68,6 @@ pub struct StatusCondition {
 impl Certificate {
     /// The Certificate of a gateway with `identity` and a key usage. cert-manager decides its
     /// lifetime, and renews it.
-    #[must_use]
     pub fn of(
         metadata: ObjectMeta,
         (secret_name, identity): (String, String),
@@ -94,7 +93,6 @@ impl Certificate {
 
     /// cert-manager's message with the reason why the certificate is not issued yet. `None` if the
     /// certificate is issued.
-    #[must_use]
     pub fn pending(&self) -> Option<String> {
         let conditions = self.status.iter().flat_map(|status| &status.conditions);
         let ready = conditions.into_iter().find(|one| one.type_ == "Ready");

@@ -2,7 +2,6 @@
 
 /// `spiffe://TRUST-DOMAIN/ns/NAMESPACE/KIND/NAME/END`. `kind`: the short name of the object's kind.
 /// `end`: `entry` or `exit`.
-#[must_use]
 pub fn identity(
     trust_domain: &str,
     namespace: &str,
