@@ -240,7 +240,7 @@ async fn no_other_spelling_of_a_name_takes_over_a_peer() {
 }
 
 /// Otherwise anyone who may create MuxPeers could keep the operator busy.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_peers_beyond_the_limit_are_not_even_read() {
     let key = |number: u32| {
         let mut bytes = [7; 32];
