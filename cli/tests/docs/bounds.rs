@@ -128,7 +128,7 @@ const BOUNDS: &[Bound] = &[
     ("a silent carrier with an unanswered", "5 s", "src/session/driver/liveness.rs", "SILENCE_OF_NOTE"),
     ("a client or target over TCP", "60 s", "config/src/timeouts.rs", "KEEPALIVE_SECONDS_DEFAULT"),
     ("a QUIC connection without", "4 s", "src/io/quic/settings.rs", "KEEPALIVE_EVERY"),
-    ("a QUIC connection without", "15 s", "src/io/quic/settings.rs", "SILENCE_MAX"),
+    ("a QUIC connection without", "14 s", "src/io/quic/settings.rs", "SILENCE_MAX"),
     ("flushing the close frame", "1 s", "src/session/driver/carrier.rs", "LAST_WORD_MAX"),
     ("delivery of the remaining", "3 s", "src/io/transport/kcp/driven.rs", "LINGER"),
     ("a login by SSH, at an exit", "60 s", "src/io/ssh.rs", "LOGIN_MAX"),

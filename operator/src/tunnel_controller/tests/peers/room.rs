@@ -25,7 +25,7 @@ fn rules(count: usize, length: usize) -> Value {
 fn numbered(number: usize, more: Value) -> Value {
     let mut bytes = [9; 32];
     bytes[0] = u8::try_from(number % 256).unwrap();
-    let key = GatewayKey::new(KeyRole::Entry, bytes).unwrap();
+    let key = GatewayKey::new(Role::Entry, bytes).unwrap();
     let mut peer = peer(&name(number), &key.to_string(), more);
     peer["metadata"]["creationTimestamp"] = json!(date(MADE + i64::try_from(number).unwrap()));
     peer
