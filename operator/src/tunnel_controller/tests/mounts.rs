@@ -57,7 +57,7 @@ async fn a_volume_that_is_not_mounted_is_reported_with_the_words_of_the_kubelet(
     bench.reconcile().await.unwrap();
     assert_eq!(reads_of_events(&bench), 1);
     let ready = bench.condition("Ready");
-    assert_eq!(ready["reason"], "VolumeNotMounted");
+    assert_eq!(ready["reason"], "VolumeNotMounted", "{ready}");
     let message = ready["message"].as_str().unwrap();
     let words = format!("exit: 0 of 1 gateways ready: pod stuck: {NOTE}");
     assert!(message.contains(&words), "{message}");
