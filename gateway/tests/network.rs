@@ -305,11 +305,11 @@ fn any_length_goes_both_ways(protocol: &'static str) {
         let packets = &gate.status()["packets"];
         assert_eq!(packets["sessions"], 1, "{packets}");
         assert_eq!(packets["drops"]["malformed"].as_u64(), None, "{packets}");
-        // 96 MiB were transferred in each direction as super-packets, so the gateway counts fewer
-        // packets than segments.
+        // 96 MiB were transferred in each direction, some of it as super-packets. Without them, no
+        // packet is longer than the MTU.
         let (sent, bytes) = (packets["sent"].as_u64(), packets["bytesSent"].as_u64());
         assert!(bytes.unwrap() > 96 * MIB as u64, "{packets}");
-        assert!(bytes.unwrap() / sent.unwrap() > 3000, "{packets}");
+        assert!(bytes.unwrap() / sent.unwrap() > 1500, "{packets}");
         let (_, page) = gate.get("/metrics");
         assert!(
             page.contains("muxgate_packets_total{direction=\"sent\"}"),

@@ -365,7 +365,9 @@ fn an_entry_uses_the_resolvers_that_it_reaches() {
                 "# Resolvers of the other side of a tunnel, written by muxgate.\nsearch svc.cluster.local\nnameserver {EXIT}\n"
             )
         );
-        assert_eq!(assigned(&laptop)["dnsServers"], serde_json::json!([EXIT]));
+        until("the status has the resolver", || {
+            assigned(&laptop)["dnsServers"] == serde_json::json!([EXIT])
+        });
         laptop.signal("TERM");
         until("the file is removed", || !file.exists());
         drop(laptop);
@@ -374,10 +376,9 @@ fn an_entry_uses_the_resolvers_that_it_reaches() {
         let auto = ["--device-address", "auto", "--address-pool", "fd72::/64"];
         let laptop = hosts.entry(0, "laptop", &[&some[..], &auto, &write].concat());
         laptop.line(&["MT0234", "Ignored assigned addresses"]);
-        assert_eq!(
-            assigned(&laptop),
-            serde_json::json!({"addresses": [LAPTOP[1]]})
-        );
+        until("the status has the address alone", || {
+            assigned(&laptop) == serde_json::json!({"addresses": [LAPTOP[1]]})
+        });
         assert!(!file.exists());
     }
 }

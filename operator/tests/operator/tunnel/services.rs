@@ -133,6 +133,12 @@ fn what_an_exit_listens_for_is_inside_the_cluster_unless_the_spec_says_otherwise
     assert_eq!(reverse["metadata"]["annotations"]["example.com/pool"], "b");
     let carriers = service(&spec(public), "office-exit");
     assert!(carriers["metadata"]["annotations"]["example.com/pool"].is_null());
+    // The settings of one Service are not those of another one.
+    let data = "reversePorts: [{name: db, port: 8081, serviceName: data, from: {type: Any}}, ";
+    let two = spec("services: [{name: data, type: NodePort}]\n").replace("reversePorts: [", data);
+    assert_eq!(service(&two, "data")["spec"]["type"], "NodePort");
+    let reverse = service(&two, "office-exit-reverse");
+    assert_eq!(reverse["spec"]["type"], "ClusterIP");
 }
 
 /// Each forward, reverse forward and proxy names its Service.
