@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::stream;
 use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::controller::{Action, Config};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition::{ACCEPTED, READY, STALLED};
@@ -121,18 +122,17 @@ pub async fn reconcile(
     if peer.meta().deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
-    if let Some(reason) = undecoded::reason(peer) {
-        // No exit has such a peer.
-        let detail = format!("the object cannot be decoded: {reason}");
-        refuse(cluster, peer, (Code::UnknownValue, &detail), now).await?;
-        return Ok(Action::await_change());
-    }
     let namespace = peer.namespace().unwrap_or_default();
     let exit = &peer.spec.exit_ref.name;
-    let found = cluster.caches.exits.get(&namespace, exit);
-    let found = match found {
-        // The reconciliation of the exit reports it.
-        Err(NotKnown::Undecoded { .. }) => return Ok(Action::requeue(LOOKED_AT)),
+    let found = match cluster.caches.exits.get(&namespace, exit) {
+        // The placeholder has the class. The reconciliation of the exit reports the rest.
+        Err(NotKnown::Undecoded { .. }) => {
+            let store = cluster.caches.exits.store();
+            let Some(found) = store.get(&ObjectRef::new(exit).within(&namespace)) else {
+                return Ok(Action::requeue(LOOKED_AT));
+            };
+            Some(found)
+        }
         found => found?,
     };
     if let Some(exit) = &found {
@@ -149,8 +149,15 @@ pub async fn reconcile(
         return Ok(Action::requeue(DELETED_AFTER));
     }
     if found.is_none() {
-        let detail = format!("no MuxExit {exit} exists in this namespace");
-        refuse(cluster, peer, (Code::ExitNotFound, &detail), now).await?;
+        let missing = || format!("no MuxExit {exit} exists in this namespace");
+        let (code, detail) = match undecoded::reason(peer) {
+            Some(reason) => {
+                let detail = format!("the object cannot be decoded: {reason}");
+                (Code::UnknownValue, detail)
+            }
+            None => (Code::ExitNotFound, missing()),
+        };
+        refuse(cluster, peer, (code, &detail), now).await?;
     }
     let rest = rest.and_then(|rest| u64::try_from(rest).ok());
     let rest = rest.map_or(LOOKED_AT, Duration::from_secs);

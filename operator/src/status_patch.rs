@@ -1,19 +1,19 @@
 //! Writes a status with server-side apply.
 
 use kube::api::{Patch, PatchParams};
-use kube::core::DeserializeGuard;
 use kube::{Api, Resource};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::caches::Cache;
 use crate::labels::MANAGER;
+use crate::undecoded::Guarded;
 use crate::watches::Watched;
 
 /// Writes the status of the object `name`, and keeps the answer in `cache`. The answer contains the
 /// spec, which this version perhaps cannot decode. If the object was deleted meanwhile, does nothing.
 pub(crate) async fn write_status<K: Watched>(
-    api: &Api<DeserializeGuard<K>>,
+    api: &Api<Guarded<K>>,
     cache: &Cache<K>,
     name: &str,
     status: &(impl Serialize + Sync),

@@ -1,24 +1,27 @@
 //! Objects that this version of the operator cannot decode, such as an object with an enum value of
 //! a newer version.
 //!
-//! kube's [`DeserializeGuard`] decodes each object of a watch alone, so one such object does not
-//! stop the watch of its kind. The caches contain a placeholder for the object, which has only the
-//! metadata and the reason. A placeholder has neither the spec nor the status of the object: before
-//! a controller uses an object, it asks [`reason`]. [`read`] then reads the object again, because the
-//! guard drops the status. A field of the status that cannot be decoded does not prevent a
+//! [`Guarded`] decodes each object of a watch alone, so one such object does not stop the watch of its
+//! kind. The caches contain a placeholder for the object, which has the metadata, the class and the
+//! reason. Before a controller uses an object, it asks [`reason`]. [`read`] then reads the object again,
+//! because a placeholder has no more of the spec and no status. The placeholder of a MuxPeer is complete:
+//! it also has the readable fields that reduce what the peer may do, and the readable status. A field of the status that cannot be decoded does not prevent a
 //! reconciliation, because the operator writes the whole status.
+
+use std::borrow::Cow;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ApiResource;
-use kube::core::DeserializeGuard;
 use kube::core::object::HasStatus;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition::READY;
-use muxtunnel_crds::{Member, readable};
-use serde::de::DeserializeOwned;
+use muxtunnel_crds::{MuxPeer, MuxPeerSpec, MuxPeerStatus, readable};
+use muxtunnel_gateway_config::{Cidr, GatewayKey, Member};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tracing::warn;
 
@@ -31,6 +34,74 @@ const REASON: &str = "//undecoded";
 /// Longest reason, in bytes.
 const REASON_LENGTH_MAX: usize = 512;
 
+/// An object, or what is known of an object that cannot be decoded.
+#[derive(Debug, Clone)]
+pub struct Guarded<K>(pub(crate) Result<K, Invalid>);
+
+/// An object that cannot be decoded.
+#[derive(Debug, Clone)]
+pub struct Invalid {
+    metadata: ObjectMeta,
+    error: String,
+    /// The object without its metadata.
+    object: Value,
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut object = Value::deserialize(deserializer)?;
+        if let Ok(object) = K::deserialize(&object) {
+            return Ok(Self(Ok(object)));
+        }
+        let error = match serde_path_to_error::deserialize::<_, K>(&object) {
+            Ok(object) => return Ok(Self(Ok(object))),
+            Err(error) => error.to_string(),
+        };
+        let metadata = object.get_mut("metadata").map(Value::take);
+        let metadata = serde_json::from_value::<Option<ObjectMeta>>(metadata.unwrap_or_default());
+        Ok(Self(Err(Invalid {
+            metadata: metadata.map_err(D::Error::custom)?.unwrap_or_default(),
+            error,
+            object,
+        })))
+    }
+}
+
+impl<K: Resource> Resource for Guarded<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(of: &Self::DynamicType) -> Cow<'_, str> {
+        K::kind(of)
+    }
+
+    fn group(of: &Self::DynamicType) -> Cow<'_, str> {
+        K::group(of)
+    }
+
+    fn version(of: &Self::DynamicType) -> Cow<'_, str> {
+        K::version(of)
+    }
+
+    fn plural(of: &Self::DynamicType) -> Cow<'_, str> {
+        K::plural(of)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        match &self.0 {
+            Ok(object) => object.meta(),
+            Err(invalid) => &invalid.metadata,
+        }
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match &mut self.0 {
+            Ok(object) => object.meta_mut(),
+            Err(invalid) => &mut invalid.metadata,
+        }
+    }
+}
+
 /// Why the object could not be decoded, if it is a placeholder.
 pub fn reason<K: Resource>(object: &K) -> Option<&str> {
     let annotations = object.meta().annotations.as_ref()?;
@@ -39,7 +110,7 @@ pub fn reason<K: Resource>(object: &K) -> Option<&str> {
 
 /// The event with the decoded object, or with a placeholder. `None` if the kind has no placeholder,
 /// which is a bug.
-pub(crate) fn event<K: Watched>(event: Event<DeserializeGuard<K>>) -> Option<Event<K>> {
+pub(crate) fn event<K: Watched>(event: Event<Guarded<K>>) -> Option<Event<K>> {
     map(event, decoded)
 }
 
@@ -55,15 +126,27 @@ pub(crate) fn map<K, L>(event: Event<K>, decode: impl Fn(K) -> Option<L>) -> Opt
 }
 
 /// The decoded object, or a placeholder.
-pub(crate) fn decoded<K: Watched>(object: DeserializeGuard<K>) -> Option<K> {
+pub(crate) fn decoded<K: Watched>(object: Guarded<K>) -> Option<K> {
     let invalid = match object.0 {
         Ok(object) => return Some(object),
         Err(invalid) => invalid,
     };
     let (kind, metadata) = (K::kind(&()), &invalid.metadata);
+    let rest = match kind == MuxPeer::kind(&()) {
+        true => {
+            let (status, _) = readable::<MuxPeerStatus>(&invalid.object["status"]);
+            let spec = &invalid.object["spec"];
+            let object = json!({"metadata": metadata, "spec": spec, "status": status});
+            if let Ok(object) = serde_json::from_value(object) {
+                return Some(object);
+            }
+            (of_peer(spec), Value::Object(status))
+        }
+        false => (classed(&invalid.object), unready()),
+    };
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
     warn!(%kind, namespace, name, error = invalid.error, "an object cannot be decoded");
-    match placeholder(invalid.metadata, &invalid.error, (required(), unready())) {
+    match placeholder(invalid.metadata, &invalid.error, rest) {
         Ok(placeholder) => Some(placeholder),
         Err(error) => {
             warn!(%kind, %error, "the kind has no placeholder: report this bug of the operator");
@@ -97,18 +180,69 @@ fn required() -> Value {
     json!({"exitRef": {"name": ""}, "members": []})
 }
 
-/// The same, with the field that decides which operator serves the object, and with the members of a
-/// rendezvous, because a member that was removed is refused in every state of the object.
-fn served(object: &Value) -> Value {
+/// The same, with the field that decides which operator serves the object.
+fn classed(object: &Value) -> Value {
     let mut spec = required();
     if let Some(class) = object["spec"]["className"].as_str() {
         spec["className"] = json!(class);
     }
-    let members = serde_json::from_value::<Vec<Member>>(object["spec"]["members"].clone());
-    if let Ok(members) = members {
-        spec["members"] = json!(members);
-    }
     spec
+}
+
+/// The same, with the members of a rendezvous, because a member or a key that was removed is refused in
+/// every state of the object. What cannot be read of a member is left out, so no member delays the
+/// removal of another one.
+fn served(object: &Value) -> Value {
+    let mut spec = classed(object);
+    spec["members"] = listed(&object["spec"]["members"]).map(member).collect();
+    spec
+}
+
+/// The items of a list. Empty without a list.
+fn listed(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+/// The readable fields of a member.
+fn member(asked: &Value) -> Value {
+    let keys = listed(&asked["publicKeys"]);
+    let keys: Vec<_> = keys.filter(|key| decodes::<GatewayKey>(key)).collect();
+    let member = json!({"name": asked["name"].as_str(), "publicKeys": keys});
+    with_readable::<Member>(member, asked, &["suspend", "expirationTime"])
+}
+
+/// The fields of a MuxPeer that reduce what the peer may do, as far as they can be read. Its rules are
+/// those that the gateways have.
+fn of_peer(asked: &Value) -> Value {
+    let exit = asked["exitRef"]["name"].as_str().unwrap_or_default();
+    let mut spec = json!({"exitRef": {"name": exit}});
+    for name in ["publicKeys", "certificateNames", "reversePorts"] {
+        let texts = listed(&asked[name]).filter(|text| text.is_string());
+        spec[name] = texts.cloned().collect();
+    }
+    // A network that cannot be read may be one that the gateways have, so all of those stay.
+    spec["networkCIDRs"] = match listed(&asked["networkCIDRs"]).all(decodes::<Cidr>) {
+        true => listed(&asked["networkCIDRs"]).cloned().collect(),
+        false => json!(["0.0.0.0/0", "::/0"]),
+    };
+    let fields = ["suspend", "expirationTime", "ttlSecondsAfterExpiration"];
+    with_readable::<MuxPeerSpec>(spec, asked, &fields)
+}
+
+fn decodes<T: DeserializeOwned>(value: &Value) -> bool {
+    T::deserialize(value).is_ok()
+}
+
+/// Adds those of the `fields` of `asked` with which a `T` can be decoded.
+fn with_readable<T: DeserializeOwned>(mut object: Value, asked: &Value, fields: &[&str]) -> Value {
+    for name in fields {
+        let mut more = object.clone();
+        more[name] = asked[name].clone();
+        if !asked[name].is_null() && decodes::<T>(&more) {
+            object = more;
+        }
+    }
+    object
 }
 
 /// Reads the object of a placeholder. `None` if the object no longer exists. Returns a placeholder
@@ -197,7 +331,7 @@ mod tests {
     #[test]
     fn an_unknown_value_of_the_spec_is_named_and_is_no_default() {
         let object = newer(&["spec", "carrier", "protocol"], json!("Quantum"));
-        let guarded: DeserializeGuard<MuxTunnel> = serde_json::from_value(object.clone()).unwrap();
+        let guarded: Guarded<MuxTunnel> = serde_json::from_value(object.clone()).unwrap();
         let seen = decoded(guarded).unwrap();
         assert!(reason(&seen).unwrap().contains("Quantum"), "{seen:?}");
         let read: MuxTunnel = recovered(object).unwrap();
@@ -229,10 +363,10 @@ mod tests {
     #[test]
     fn a_benchmark_and_a_pod_have_one_too() {
         let benchmark = json!({"metadata": {"name": "b"}, "spec": {"tool": "Abacus"}});
-        let guarded: DeserializeGuard<MuxBenchmark> = serde_json::from_value(benchmark).unwrap();
+        let guarded: Guarded<MuxBenchmark> = serde_json::from_value(benchmark).unwrap();
         assert!(reason(&decoded(guarded).unwrap()).is_some());
         let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": "many"}});
-        let guarded: DeserializeGuard<Pod> = serde_json::from_value(pod).unwrap();
+        let guarded: Guarded<Pod> = serde_json::from_value(pod).unwrap();
         assert!(reason(&decoded(guarded).unwrap()).is_some());
     }
 

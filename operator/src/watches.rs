@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream, Stream, StreamExt};
-use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -24,7 +23,7 @@ use tracing::{debug, warn};
 
 use crate::caches::Feed;
 use crate::labels;
-use crate::undecoded;
+use crate::undecoded::{self, Guarded};
 use crate::watch_clock::WatchClock;
 
 /// Number of objects in one answer to a list. All kinds may be listed at the same time, and the
@@ -91,7 +90,7 @@ where
 
 /// Watches the objects of `api`. Yields a reference to each object that is new or changed.
 pub fn objects<K: Watched>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<Guarded<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
 ) -> BoxStream<'static, ObjectRef<K>> {
@@ -116,7 +115,7 @@ pub fn objects<K: Watched>(
 
 /// Watches children of type `K`. Yields the owner of each child that is new, changed or deleted.
 pub fn children<K: Watched>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<Guarded<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
 ) -> BoxStream<'static, ObjectId> {
@@ -129,7 +128,7 @@ pub fn children<K: Watched>(
 /// that `named_by` returns. A change is ignored if both versions are the same by `is_same`. The
 /// cache has dropped the fields that the operator does not need.
 pub fn targets<K: Watched>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<Guarded<K>>,
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
     is_same: fn(&K, &K) -> bool,
@@ -142,7 +141,7 @@ pub fn targets<K: Watched>(
 /// Yields what `concerns` returns for each object that is new, changed or deleted. A change is
 /// ignored if both versions are the same by `is_same`.
 fn concerned<K: Watched>(
-    (api, config): (Api<DeserializeGuard<K>>, watcher::Config),
+    (api, config): (Api<Guarded<K>>, watcher::Config),
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
     is_same: fn(&K, &K) -> bool,
@@ -189,7 +188,7 @@ pub fn is_asked_alike<K: Watched>(old: &K, new: &K) -> bool {
 /// Returns the events of a watch, after `feed` has applied each event, and the object from the cache
 /// before the event. A failed watch restarts, and its error is logged here.
 fn changes<K: Watched>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<Guarded<K>>,
     config: watcher::Config,
     mut feed: Feed<K>,
     clock: &Arc<WatchClock>,

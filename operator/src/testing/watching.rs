@@ -2,14 +2,13 @@
 //! far the caches lag.
 
 use kube::ResourceExt;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use serde_json::Value;
 
 use super::FakeApi;
 use crate::caches::{Caches, Feed, Feeds};
 use crate::labels;
-use crate::undecoded;
+use crate::undecoded::{self, Guarded};
 use crate::watches::Watched;
 
 /// Caches that a test fills.
@@ -108,7 +107,7 @@ fn bring<K: Watched>(
     range: Option<(u64, u64)>,
 ) {
     let read = |object: &Value| {
-        let object = serde_json::from_value::<DeserializeGuard<K>>(object.clone());
+        let object = serde_json::from_value::<Guarded<K>>(object.clone());
         undecoded::decoded(object.unwrap()).unwrap()
     };
     let is_watched = |object: &K| !children_alone || labels::is_child(object.labels());

@@ -133,7 +133,6 @@ where
     let objects = K::of(caches).store().state().into_iter().map(Object::from);
     let concerned = objects.filter(|object| {
         let namespace = object.namespace().unwrap_or_default();
-        // The placeholder of an object has no class.
         change.concerns(&namespace, object.class_name())
     });
     concerned.map(|object| object.id()).collect()

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::jiff::Timestamp;
-use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use muxbench::runner::board::Board;
 use muxtunnel_bench_api::Path;
@@ -28,7 +27,7 @@ use crate::testing::benchmark::{NAME, NAMESPACE, benchmark, class, settings};
 use crate::testing::health::health;
 use crate::testing::tunnel::class_json;
 use crate::testing::watching::Watches;
-use crate::undecoded;
+use crate::undecoded::{self, Guarded};
 
 /// The API server, the runner and one operator.
 pub(super) struct World {
@@ -87,7 +86,7 @@ impl World {
             clock: Clock::of(self.now),
         };
         let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
-        let object: DeserializeGuard<MuxBenchmark> = serde_json::from_value(object).unwrap();
+        let object: Guarded<MuxBenchmark> = serde_json::from_value(object).unwrap();
         let benchmark = undecoded::decoded(object).unwrap();
         reconcile(Arc::new(benchmark), Arc::new(context))
             .await

@@ -4,6 +4,7 @@ mod faults;
 mod room;
 mod watched;
 
+use kube::runtime::reflector::ObjectRef;
 use muxtunnel_gateway_config::{GatewayKey, Role};
 use serde_json::{Value, json};
 
@@ -253,8 +254,8 @@ async fn no_status_is_written_again_if_nothing_changed() {
 /// Reconciles the object itself, as the controller of peers does.
 async fn look(bench: &Bench, name: &str) {
     bench.watches.borrow_mut().deliver(&bench.api);
-    let peer = bench.api.get(&format!("muxpeers/{name}")).unwrap();
-    let peer = serde_json::from_value(peer).unwrap();
+    let known = bench.context.access.caches.peers.store();
+    let peer = known.get(&ObjectRef::new(name).within("site")).unwrap();
     let context = &bench.context;
     let served = (&context.outputs.cluster, &context.access.classes);
     let looked = crate::peer_controller::reconcile(served, &peer, bench.clock.now()).await;

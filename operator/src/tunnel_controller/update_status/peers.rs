@@ -21,6 +21,7 @@ use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::publish::{Observation, Outcome};
 use crate::tunnel_controller::validate::{JudgedPeer, ValidatedSecurity, ValidatedState};
+use crate::undecoded;
 
 /// Maximum number of concurrent writes for one exit.
 const CONCURRENCY: usize = 8;
@@ -123,7 +124,11 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
     };
     let ready = match fault {
         Some(problem) => {
-            let detail = format!("{}; the rest of the MuxPeer is in effect", problem.detail);
+            let rest = match undecoded::reason(&*peer.object) {
+                Some(_) => "what the gateways have of the MuxPeer stays in effect",
+                None => "the rest of the MuxPeer is in effect",
+            };
+            let detail = format!("{}; {rest}", problem.detail);
             Verdict::no(READY, problem.code, detail)
         }
         None => ready(peer, &programmed, &connected, now),

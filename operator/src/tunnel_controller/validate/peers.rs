@@ -4,18 +4,20 @@
 //! in another field, the peer keeps the keys, names and networks that it has in the gateways'
 //! configuration, as far as the MuxPeer still lists them, and each field without a fault has its new
 //! value. So a reduction always takes effect, and a new key, name or network needs a MuxPeer without a
-//! fault.
+//! fault. If the object cannot be decoded, its rules and limits stay as well, and it gets no new reverse
+//! port, because an unreadable rule may be one that denies.
 
 mod taken;
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxExitSpec, MuxPeer, SecurityMode};
 use muxtunnel_gateway_config::{
-    Cidr, GatewayKey, KEY_BYTES, NetworkPeer, Peer, PeerLimits, PeerList, Role,
+    Cidr, GatewayKey, KEY_BYTES, ListenRule, NetworkPeer, Peer, PeerLimits, PeerList, Role,
     check_certificate_peers, check_network_of_peer, check_peers,
 };
 use serde_yaml::Value;
@@ -23,7 +25,9 @@ use serde_yaml::Value;
 use super::{Dereferenced, each, rules};
 use crate::tunnel_controller::document::{NETWORK_PEERS, PEERS, cidrs_of, items, lessened};
 use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::hindrance::Hindrance;
 use crate::tunnel_controller::problem::Problem;
+use crate::undecoded;
 use taken::Taken;
 
 /// Bytes of a rule of `allowListen` without the name of the peer.
@@ -100,7 +104,11 @@ pub(super) fn judged(
     let judged = peers.into_iter().map(|object| {
         let has_names = !object.spec.certificate_names.is_empty();
         let mut judged = judge.peer(object, &mut modes[usize::from(has_names)]);
-        if let Some(problem) = judge.unsuited(&judged.object) {
+        if let Some(unsuited) = judge.unsuited(&judged.object) {
+            let problem = match &judged.verdict {
+                Err(own) if own.code == Code::UnknownValue => own.clone(),
+                _ => unsuited,
+            };
             let found = std::mem::replace(&mut judged.verdict, Err(problem));
             judged.former = found.ok().or(judged.kept.take());
         }
@@ -122,6 +130,12 @@ fn wrong(detail: String) -> Problem {
     no(Code::InvalidSpec, detail)
 }
 
+/// The networks and reverse ports that a MuxPeer may get.
+struct Asked<'a> {
+    networks: Cow<'a, [Cidr]>,
+    ports: Cow<'a, [String]>,
+}
+
 /// Judges each peer by its own fields, those of the exit and those of older peers.
 struct Judge<'a> {
     exit: Option<&'a MuxExitSpec>,
@@ -133,6 +147,8 @@ struct Judge<'a> {
     own: Vec<[u8; KEY_BYTES]>,
     /// The configurations of running gateways.
     documents: Vec<&'a Value>,
+    /// The reverse ports of running gateways, by name.
+    ports: Option<&'a BTreeMap<String, u16>>,
 }
 
 impl<'a> Judge<'a> {
@@ -148,6 +164,7 @@ impl<'a> Judge<'a> {
             namespace,
             own: own.filter_map(key_bytes).collect(),
             documents: config_map.map_or(Vec::new(), |own| own.documents.values().collect()),
+            ports: config_map.map(|own| &own.reverse_ports),
         }
     }
 
@@ -165,14 +182,15 @@ impl<'a> Judge<'a> {
             return judged;
         }
         let object = &*judged.object;
+        let asked = self.asked(object);
         let own = self.own_fields(object).and_then(|peer| {
             taken.check(&peer)?;
-            taken.check_size(size(&peer, object))?;
+            taken.check_size(size(&peer, &asked))?;
             Ok(peer)
         });
         let (peer, fault) = match own {
             Ok(peer) => (peer, None),
-            Err(fault) => match self.last(object, taken) {
+            Err(fault) => match self.last((object, &asked), taken) {
                 Some(last) => (last, Some(fault)),
                 None => {
                     judged.verdict = Err(fault);
@@ -180,13 +198,13 @@ impl<'a> Judge<'a> {
                 }
             },
         };
-        let (networks, wrong_network) = self.networks(object, taken);
-        let (ports, wrong_port) = self.reverse_ports(object, taken);
+        let (networks, wrong_network) = self.networks(&asked.networks, taken);
+        let (ports, wrong_port) = self.reverse_ports(&asked.ports, taken);
         let networks = match &fault {
             None => networks,
             Some(_) => lessened(&self.last_networks(object), &networks),
         };
-        taken.add(&peer, &networks, size(&peer, &judged.object));
+        taken.add(&peer, &networks, size(&peer, &asked));
         taken.add_ports(&peer, &ports);
         (judged.networks, judged.reverse_ports) = (networks, ports);
         match fault.or(wrong_port).or(wrong_network) {
@@ -196,8 +214,32 @@ impl<'a> Judge<'a> {
         judged
     }
 
+    /// The networks and reverse ports that the object names. If it cannot be decoded, only those that
+    /// the gateways have.
+    fn asked<'b>(&self, object: &'b MuxPeer) -> Asked<'b> {
+        let spec = &object.spec;
+        if undecoded::reason(object).is_none() {
+            return Asked {
+                networks: Cow::Borrowed(&spec.network_cidrs),
+                ports: Cow::Borrowed(&spec.reverse_ports),
+            };
+        }
+        let ports = self.last_ports(object);
+        let kept = spec.reverse_ports.iter().filter(|name| {
+            let port = self.ports.and_then(|all| all.get(*name));
+            port.is_some_and(|port| ports.contains(port))
+        });
+        Asked {
+            networks: lessened(&self.last_networks(object), &spec.network_cidrs).into(),
+            ports: kept.cloned().collect(),
+        }
+    }
+
     /// The peer without its networks and reverse ports.
     fn own_fields(&self, object: &MuxPeer) -> Result<Peer, Problem> {
+        if let Some(reason) = undecoded::reason(object) {
+            return Err(Hindrance::Undecoded(reason.to_owned()).problem());
+        }
         let spec = &object.spec;
         let keys = each("publicKeys", &spec.public_keys, |text| {
             GatewayKey::of_role(text, Role::Entry)
@@ -246,7 +288,7 @@ impl<'a> Judge<'a> {
 
     /// What the gateways have of a MuxPeer with a fault, without what it no longer lists and what older
     /// peers have. `None` if no key and no name is left.
-    fn last(&self, object: &MuxPeer, taken: &Taken) -> Option<Peer> {
+    fn last(&self, (object, asked): (&MuxPeer, &Asked<'_>), taken: &Taken) -> Option<Peer> {
         let (spec, name) = (&object.spec, object.name_any());
         let peers = self
             .documents
@@ -260,16 +302,39 @@ impl<'a> Judge<'a> {
         keys.retain(|key| spec.public_keys.contains(&key.to_string()));
         let names = &mut last.certificate_names;
         names.retain(|name| spec.certificate_names.contains(name));
-        let mut new = Peer {
-            public_keys: last.public_keys,
-            certificate_names: last.certificate_names,
-            ..self.without_identities(object)
+        let new = match undecoded::reason(object) {
+            Some(_) => {
+                let ends = [last.expiration_time, spec.expiration_time];
+                Peer {
+                    suspend: last.suspend || spec.suspend,
+                    expiration_time: ends.into_iter().flatten().min_by_key(|end| end.seconds()),
+                    ..last
+                }
+            }
+            None => {
+                let mut new = Peer {
+                    public_keys: last.public_keys,
+                    certificate_names: last.certificate_names,
+                    ..self.without_identities(object)
+                };
+                if taken.check_size(size(&new, asked)).is_err() {
+                    (new.allow, new.deny) = (last.allow, last.deny);
+                }
+                new
+            }
         };
-        if taken.check_size(size(&new, object)).is_err() {
-            (new.allow, new.deny) = (last.allow, last.deny);
-        }
         self.check(&new).ok()?;
-        taken.check_size(size(&new, object)).ok().map(|()| new)
+        taken.check_size(size(&new, asked)).ok().map(|()| new)
+    }
+
+    /// The ports on which the gateways of the exit let a MuxPeer listen.
+    fn last_ports(&self, object: &MuxPeer) -> BTreeSet<u16> {
+        let name = object.name_any();
+        let documents = self.documents.iter();
+        let rules = documents.flat_map(|document| items(document, &["allowListen"]));
+        let rules = rules.filter_map(|rule| rule.as_str()?.parse::<ListenRule>().ok());
+        let own = rules.filter(|rule| rule.peer.as_ref() == Some(&name));
+        own.map(|rule| rule.ports.first).collect()
     }
 
     /// The networks that the gateways have of a MuxPeer.
@@ -305,9 +370,9 @@ impl<'a> Judge<'a> {
     }
 
     /// The reverse ports that the peer may serve, and why another one is left out.
-    fn reverse_ports(&self, object: &MuxPeer, taken: &Taken) -> (Vec<String>, Option<Problem>) {
+    fn reverse_ports(&self, asked: &[String], taken: &Taken) -> (Vec<String>, Option<Problem>) {
         let (mut ports, mut problem) = (Vec::new(), None);
-        for name in &object.spec.reverse_ports {
+        for name in asked {
             match self.check_port(name, taken) {
                 Ok(()) => ports.push(name.clone()),
                 Err(found) => problem = problem.or(Some(found)),
@@ -330,9 +395,9 @@ impl<'a> Judge<'a> {
     }
 
     /// The networks that the peer may have, and why another one is left out.
-    fn networks(&self, object: &MuxPeer, taken: &Taken) -> (Vec<Cidr>, Option<Problem>) {
+    fn networks(&self, asked: &[Cidr], taken: &Taken) -> (Vec<Cidr>, Option<Problem>) {
         let (mut networks, mut problem) = (Vec::new(), None);
-        for network in object.spec.network_cidrs.iter().copied() {
+        for network in asked.iter().copied() {
             // Without the exit's spec, an older peer may name networks that it never had.
             let is_free = |()| self.exit.map_or(Ok(()), |_| taken.check_network(network));
             match self.check_network(network).and_then(is_free) {
@@ -373,10 +438,10 @@ impl<'a> Judge<'a> {
 }
 
 /// The greatest length of the texts of the peer in the gateways' configuration, in bytes.
-fn size(peer: &Peer, object: &MuxPeer) -> usize {
-    let (name, spec) = (object.name_any().len(), &object.spec);
-    let listens = (LISTEN_BYTES + name) * spec.reverse_ports.len();
-    let networks = spec.network_cidrs.iter();
+fn size(peer: &Peer, asked: &Asked<'_>) -> usize {
+    let name = peer.name.as_ref().map_or(0, String::len);
+    let listens = (LISTEN_BYTES + name) * asked.ports.len();
+    let networks = asked.networks.iter();
     let networks = networks.map(|network| NETWORK_BYTES + format!("{network:#}").len());
     let networks: usize = networks.sum();
     // Lines have the indentation that they have in the configuration.

@@ -8,7 +8,7 @@ use muxtunnel_gateway_config::Member;
 use super::peers::{JudgedPeer, judged};
 use crate::tunnel_controller::dereference::{Credentials, Dereferenced, Live};
 use crate::tunnel_controller::holder::Holder;
-use crate::tunnel_controller::object::Object;
+use crate::tunnel_controller::object::{Kind, Object};
 use crate::tunnel_controller::problem::Problem;
 
 /// The input of the builders and of later steps, in addition to the [`super::ValidatedObject`]. If
@@ -25,7 +25,7 @@ pub struct ValidatedState {
     pub credentials: Credentials,
     /// The MuxPeers that name this exit.
     pub peers: Vec<JudgedPeer>,
-    /// The members of a rendezvous in the spec, which may not be applied.
+    /// The members of a rendezvous in the spec, as far as they can be read. The spec may not be applied.
     pub members: Option<Vec<Member>>,
     /// Why the sandboxes of pods failed, by UID of the pod.
     pub sandboxes: BTreeMap<String, Problem>,
@@ -42,14 +42,13 @@ pub(in crate::tunnel_controller) fn state(
     now: i64,
 ) -> ValidatedState {
     let peers = peers.unwrap_or_else(|| judged(None, &named, &holder.namespace));
-    // An object that cannot be decoded may have no members here.
-    let members = Some(object.members()).filter(|members| !members.is_empty());
+    let members = (holder.kind == Kind::Rendezvous).then(|| object.members().to_vec());
     ValidatedState {
         holder: holder.clone(),
         now,
         live: named.live,
         peers,
-        members: members.map(<[Member]>::to_vec),
+        members,
         credentials: named.credentials,
         sandboxes: named.sandboxes,
         mounts: named.mounts,

@@ -390,7 +390,7 @@ async fn what_a_peer_no_longer_names_goes_while_the_exit_is_paused_or_invalid() 
 
 #[tokio::test]
 async fn a_removed_member_goes_while_the_rendezvous_is_paused_or_invalid() {
-    for hindrance in ["paused", "invalid", "undecoded"] {
+    for hindrance in ["paused", "invalid", "undecoded", "misspelt"] {
         let bench = Bench::new(RENDEZVOUS);
         bench.change(|spec| {
             spec["members"] = json!([
@@ -402,6 +402,12 @@ async fn a_removed_member_goes_while_the_rendezvous_is_paused_or_invalid() {
         bench.change(|spec| {
             spec["members"] = json!([{"name": "near", "publicKeys": [OTHER_KEY], "suspend": true}]);
             match hindrance {
+                "misspelt" => {
+                    let keys = json!([misspelt(ENTRY_KEY), OTHER_KEY]);
+                    spec["members"][0]["publicKeys"] = keys;
+                    let far = json!({"name": "far", "publicKeys": [misspelt(THIRD_KEY)]});
+                    spec["members"].as_array_mut().unwrap().push(far);
+                }
                 "paused" => spec["paused"] = json!(true),
                 "undecoded" => spec["trustedProxies"] = json!(["nowhere"]),
                 _ => spec["trustedProxies"] = json!(["0.0.0.0/0"]),
@@ -413,6 +419,21 @@ async fn a_removed_member_goes_while_the_rendezvous_is_paused_or_invalid() {
         let only = json!([{"name": "near", "publicKeys": [OTHER_KEY], "suspend": true}]);
         assert_eq!(config["members"], only, "{hindrance}");
     }
+}
+
+#[tokio::test]
+async fn a_rendezvous_without_a_readable_member_has_none() {
+    let bench = Bench::new(RENDEZVOUS);
+    bench.change(|spec| {
+        spec["members"] = json!([{"name": "near", "publicKeys": [ENTRY_KEY]}]);
+    });
+    bench.run().await;
+    bench.change(|spec| {
+        spec["members"] = json!([{"name": "near", "publicKeys": [misspelt(ENTRY_KEY)]}]);
+    });
+    bench.reconcile().await.unwrap();
+    let config: Value = serde_yaml::from_str(&document(&bench.api, "office-rendezvous")).unwrap();
+    assert_eq!(config["members"], Value::Null);
 }
 
 /// The pods go on with the networks of the MuxPeers.
@@ -428,4 +449,166 @@ async fn a_network_of_a_peer_restarts_no_gateway() {
     let only = json!([{"identity": "near", "CIDRs": ["10.72.1.0/24"]}]);
     assert_eq!(networks(&bench), only);
     assert_eq!(template(), before);
+}
+
+/// A fault that makes the whole object undecodable.
+fn unreadable(spec: &mut Value) {
+    spec["deny"] = json!([{"host": "a..b"}]);
+}
+
+#[tokio::test]
+async fn a_peer_that_cannot_be_decoded_keeps_less_and_gains_nothing() {
+    let asks = json!({
+        "publicKeys": [ENTRY_KEY, OTHER_KEY],
+        "reversePorts": ["back", "other"],
+        "networkCIDRs": ["10.72.1.0/24", "10.72.2.0/24"],
+        "allow": [{"host": "shop"}], "deny": [{"host": "old"}],
+        "limits": {"carriers": 3},
+    });
+    let mut near = peer("near", ENTRY_KEY, asks);
+    near["spec"]["publicKeys"] = json!([ENTRY_KEY, OTHER_KEY]);
+    let bench = exit_of(&format!("{NETWORK}{PORTS}"), &[aged(near, 0)]).await;
+    let before = config(&bench);
+    change(&bench, "near", unreadable);
+    bench.run().await;
+    assert_eq!(config(&bench), before);
+    for type_ in ["Accepted", "Ready"] {
+        assert_eq!(condition(&bench, "near", type_), refusal("UnknownValue"));
+    }
+    assert_eq!(condition(&bench, "near", "Programmed").0, "True");
+    // No status is written again.
+    bench.api.take_requests();
+    for _ in 0..3 {
+        bench.reconcile().await.unwrap();
+        look(&bench, "near").await;
+    }
+    assert_eq!(bench.api.take_writes(), [""; 0]);
+    // A younger MuxPeer gets nothing of it.
+    let asks = json!({"reversePorts": ["back"]});
+    let young = aged(peer("young", ENTRY_KEY, json!({})), 1);
+    bench.api.put("muxpeers/young", young);
+    let other = aged(peer("port", THIRD_KEY, asks), 2);
+    bench.api.put("muxpeers/port", other);
+    bench.run().await;
+    assert_eq!(names(&bench), ["near", "port"]);
+    assert_eq!(
+        condition(&bench, "young", "Accepted"),
+        refusal("KeyConflict")
+    );
+    assert_eq!(
+        condition(&bench, "port", "Accepted"),
+        refusal("PortConflict")
+    );
+    change(&bench, "port", |spec| {
+        spec["networkCIDRs"] = json!(["10.72.1.0/24"]);
+        spec["reversePorts"] = json!([]);
+    });
+    bench.run().await;
+    assert_eq!(
+        condition(&bench, "port", "Accepted"),
+        refusal("NetworkConflict")
+    );
+    bench.api.remove("muxpeers/young");
+    bench.api.remove("muxpeers/port");
+    // What is removed goes, and what is new waits.
+    change(&bench, "near", |spec| {
+        spec["publicKeys"] = json!([OTHER_KEY, THIRD_KEY]);
+        spec["reversePorts"] = json!(["other"]);
+        spec["networkCIDRs"] = json!(["10.72.2.0/24", "10.72.3.0/24"]);
+        spec["suspend"] = json!(true);
+        spec["expirationTime"] = json!("2031-01-01T00:00:00Z");
+        spec["allow"] = json!([]);
+    });
+    bench.run().await;
+    let near = &peers(&bench)[0];
+    let rules = (&near["allow"], &near["deny"], &near["limits"]);
+    let old = &before["security"]["peers"][0];
+    assert_eq!(rules, (&old["allow"], &old["deny"], &old["limits"]));
+    assert_eq!(near["publicKeys"], json!([OTHER_KEY]));
+    assert_eq!(near["suspend"], true);
+    assert_eq!(near["expirationTime"], "2031-01-01T00:00:00Z");
+    assert_eq!(listens(&bench), json!(["[::]:9001,peer=near"]));
+    let only = json!([{"identity": "near", "CIDRs": ["10.72.2.0/24"]}]);
+    assert_eq!(networks(&bench), only);
+    // A reduction stays until the object is readable.
+    change(&bench, "near", |spec| {
+        spec["suspend"] = json!(false);
+        spec["expirationTime"] = json!("2032-01-01T00:00:00Z");
+    });
+    bench.run().await;
+    let near = &peers(&bench)[0];
+    assert_eq!(near["suspend"], true);
+    assert_eq!(near["expirationTime"], "2031-01-01T00:00:00Z");
+    change(&bench, "near", |spec| spec["deny"] = json!([]));
+    bench.run().await;
+    let near = &peers(&bench)[0];
+    assert_eq!(near["publicKeys"], json!([OTHER_KEY, THIRD_KEY]));
+    assert_eq!(near["expirationTime"], "2032-01-01T00:00:00Z");
+    assert_eq!(condition(&bench, "near", "Accepted").0, "True");
+}
+
+#[tokio::test]
+async fn so_it_does_while_the_exit_is_paused_or_invalid_or_has_another_mode() {
+    for hindrance in ["paused", "invalid", "undecoded", "open"] {
+        let mut near = peer("near", ENTRY_KEY, json!({"deny": [{"host": "old"}]}));
+        near["spec"]["publicKeys"] = json!([ENTRY_KEY, OTHER_KEY]);
+        let bench = exit(&[near]).await;
+        bench.change(|spec| match hindrance {
+            "paused" => spec["paused"] = json!(true),
+            "undecoded" => spec["trustedProxies"] = json!(["nowhere"]),
+            "open" => spec["security"] = json!({"mode": "None"}),
+            _ => spec["trustedProxies"] = json!(["0.0.0.0/0"]),
+        });
+        change(&bench, "near", |spec| {
+            unreadable(spec);
+            spec["publicKeys"] = json!([OTHER_KEY]);
+        });
+        bench.reconcile().await.unwrap();
+        let reason = condition(&bench, "near", "Accepted");
+        assert_eq!(reason, refusal("UnknownValue"), "{hindrance}");
+        if hindrance != "open" {
+            let left = peers(&bench);
+            assert_eq!(left[0]["publicKeys"], json!([OTHER_KEY]), "{hindrance}");
+            assert_eq!(left[0]["deny"], json!([{"host": "old"}]), "{hindrance}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_new_peer_that_cannot_be_decoded_is_not_accepted() {
+    let mut near = peer("near", ENTRY_KEY, json!({}));
+    unreadable(&mut near["spec"]);
+    let young = aged(peer("young", ENTRY_KEY, json!({})), 1);
+    let bench = exit(&[aged(near, 0), young]).await;
+    assert_eq!(names(&bench), ["young"]);
+    assert_eq!(
+        condition(&bench, "near", "Accepted"),
+        refusal("UnknownValue")
+    );
+    // Its exit is gone.
+    bench.api.remove("muxexits/office");
+    look(&bench, "near").await;
+    assert_eq!(
+        condition(&bench, "near", "Accepted"),
+        refusal("UnknownValue")
+    );
+}
+
+#[tokio::test]
+async fn an_expired_peer_is_deleted_though_it_or_its_exit_cannot_be_decoded() {
+    let expired = json!({"expirationTime": "2020-01-01T00:00:00Z", "ttlSecondsAfterExpiration": 0});
+    for of_exit in [true, false] {
+        let bench = exit(&[peer("near", ENTRY_KEY, expired.clone())]).await;
+        match of_exit {
+            true => bench.change(|spec| spec["trustedProxies"] = json!(["nowhere"])),
+            false => change(&bench, "near", unreadable),
+        }
+        bench.api.take_requests();
+        look(&bench, "near").await;
+        assert_eq!(
+            bench.api.take_writes(),
+            ["DELETE muxpeers/near"],
+            "{of_exit}"
+        );
+    }
 }

@@ -70,3 +70,31 @@ async fn peers_in_a_new_list_are_served_at_once() {
     are_served(&api).await;
     assert!(begin.elapsed() < Duration::from_secs(20));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_that_suspends_a_peer_and_makes_it_undecodable_takes_effect_at_once() {
+    let api = with_exit();
+    let _process = Process::alone(&api);
+    put_peers(&api);
+    are_served(&api).await;
+    api.run_pods();
+    until("readiness", || {
+        let ready = condition(&api, "muxexits/office", "Ready");
+        ready.is_some_and(|ready: Value| ready["status"] == "True")
+    })
+    .await;
+    let mut near = api.get("muxpeers/near").unwrap();
+    near["metadata"]["generation"] = json!(2);
+    near["spec"]["suspend"] = json!(true);
+    near["spec"]["deny"] = json!([{"host": "a..b"}]);
+    let begin = Instant::now();
+    api.put("muxpeers/near", near);
+    let documents = || api.get("configmaps/office-exit").map(|own| own.to_string());
+    until("the suspension", || {
+        documents().is_some_and(|text| text.contains("suspend: true"))
+    })
+    .await;
+    assert!(begin.elapsed() < Duration::from_secs(20));
+    let reason = || condition(&api, "muxpeers/near", "Accepted").map(|one| one["reason"].clone());
+    until("its condition", || reason() == Some(json!("UnknownValue"))).await;
+}
