@@ -210,7 +210,7 @@ codes! {
     VolumeNotMounted = 419, Passing, "The kubelet cannot mount a volume of a gateway pod.", "Remove the cause that the message names. If the cause is a CSI driver of `csi`, check that the driver runs on the pod's node and writes inline volumes, and that `csi.attributes` has the values that the driver needs.";
 
     // 043x: versions of the operator.
-    UnknownValue = 430, Lasting, "This version of the operator cannot decode an object, for example because a newer version wrote it. The operator applies no spec that depends on the object. Running gateways keep their configuration, and the operator renews the certificates that it issued for them.", "Upgrade the operator to the version that knows the value in the message, or change the value.";
+    UnknownValue = 430, Lasting, "This version of the operator cannot decode an object, for example because a newer version wrote it. The operator applies no spec that depends on the object. Running gateways keep their configuration, and the operator renews the certificates that it issued for them.", "Correct the value that the message names. If a newer version knows the value, upgrade the operator instead.";
 
     // 05xx: benchmarks.
     BenchmarkRunning = 501, Normal, "The benchmark is running.", "Wait. `kubectl logs` of the benchmark's Job shows the progress.";
