@@ -161,7 +161,7 @@ codes! {
     ExitNotFound = 359, Lasting, "The exit of a peer does not exist.", "Create the MuxExit that `exitRef` names, or delete the MuxPeer.";
     KeyInvalid = 360, Lasting, "A text in `publicKeys` is not the public key of an entry.", "Copy the key from `status.publicKeys` of the entry again, or from the output of `muxgate keygen`.";
     KeyConflict = 361, Lasting, "Two peers of an exit have the same key.", "Delete one of both MuxPeers. The exit accepts the older one.";
-    ExitFull = 362, Lasting, "The exit has no room for the peer: it has the maximum number of peers, or older peers leave too little of the gateways' configuration.", "Delete MuxPeers that are not in use. If the message has a number of bytes, use fewer or wider rules, names and networks.";
+    ExitFull = 362, Lasting, "The exit has no room for the peer: it has the maximum number of peers, or the other peers leave too little of the gateways' configuration.", "Delete MuxPeers that are not in use. If the message has a number of bytes, use fewer or wider rules, names and networks.";
     ExitHasNoKeys = 363, Lasting, "The exit does not identify its peers by keys.", "Remove `security.mode` of the MuxExit, or delete the MuxPeer.";
     NetworkConflict = 364, Lasting, "The networks of two peers of an exit overlap, or a network has addresses of a pool.", "Correct `networkCIDRs` of the MuxPeer that the message names. Of two peers, the older one has the network.";
     TargetNotPermitted = 365, Lasting, "A forward or a rule of `allow` names a Service of another namespace, and that namespace does not permit the reference.", "Create a ReferenceGrant (Gateway API) or a MuxGrant in the namespace that the message names, or choose another target. In the grant, `from` has group muxtunnel.dev, the kind and the namespace of the object, and `to` has kind Service. If the rule of `allow` is a pattern, omit the name in `to`.";
@@ -210,7 +210,7 @@ codes! {
     VolumeNotMounted = 419, Passing, "The kubelet cannot mount a volume of a gateway pod.", "Remove the cause that the message names. If the cause is a CSI driver of `csi`, check that the driver runs on the pod's node and writes inline volumes, and that `csi.attributes` has the values that the driver needs.";
 
     // 043x: versions of the operator.
-    UnknownValue = 430, Lasting, "This version of the operator cannot decode an object, for example because a newer version wrote it. The operator applies no spec that depends on the object. Running gateways keep their configuration, and the operator renews the certificates that it issued for them.", "Upgrade the operator to the version that knows the value in the message, or change the value.";
+    UnknownValue = 430, Lasting, "This version of the operator cannot decode an object, for example because a newer version wrote it. The operator applies no spec that depends on the object. Running gateways keep their configuration, and the operator renews the certificates that it issued for them.", "Correct the value that the message names. If a newer version knows the value, upgrade the operator instead.";
 
     // 05xx: benchmarks.
     BenchmarkRunning = 501, Normal, "The benchmark is running.", "Wait. `kubectl logs` of the benchmark's Job shows the progress.";

@@ -39,9 +39,9 @@ pub(super) async fn obstacle<K: Child>(
 ) -> Result<Option<String>, ApplyError> {
     let api: Api<K> = Api::namespaced(cluster.client.clone(), children.namespace);
     let live = get(&api, &child.name_any()).await?;
-    let others = live.filter(|live| {
-        !is_owned(live, children.owner) && !(children.adopts && is_orphan_of(live, child))
-    });
+    let is_ours =
+        |live: &K| is_owned(live, children.owner) || (children.adopts && is_orphan_of(live, child));
+    let others = live.filter(|live| !is_ours(live));
     Ok(others.map(|live| in_the_way(&live)))
 }
 

@@ -118,8 +118,11 @@ fn series<'a>(values: impl IntoIterator<Item = (&'a str, u64)>) -> Series {
     series
 }
 
+/// The value of a gauge.
+type Value = fn(&Status) -> u64;
+
 /// The name, the description and the value of each gauge but the round-trip time.
-const GAUGES: [(&str, &str, fn(&Status) -> u64); 3] = [
+const GAUGES: [(&str, &str, Value); 3] = [
     ("tunnel_streams_open", "Open streams", |status| {
         status.streams.open
     }),

@@ -178,7 +178,11 @@ async fn apply_in_order(
     }
     let services = pass.apply(children, built.services).await?;
     probes::apply(&mut pass, children, object, &built.probe_jobs).await?;
-    let mut deployments = own(&cluster.caches.deployments, object)?;
+    // With an obstacle, the rest of the pass only finds further obstacles.
+    let mut deployments = match pass.is_blocked() {
+        true => Vec::new(),
+        false => own(&cluster.caches.deployments, object)?,
+    };
     if !built.is_held {
         // The Deployments of the ends in `taken` stay unchanged.
         let is_kept = |deployment: &Deployment| {

@@ -68,6 +68,8 @@ pub(super) fn change_items(
 pub(super) const PEERS: [&str; 2] = ["security", "peers"];
 /// The networks of an exit's peers.
 pub(super) const NETWORK_PEERS: [&str; 2] = ["network", "peers"];
+/// The listeners that peers may request.
+pub(super) const LISTENS: [&str; 1] = ["allowListen"];
 /// The networks of one peer in [`NETWORK_PEERS`].
 pub(super) const CIDRS: &str = "CIDRs";
 

@@ -35,6 +35,8 @@ pub use gateways::{CarrierPort, ValidatedGateway};
 pub(super) use network::NOBODY;
 pub use network::ValidatedNetwork;
 pub use peers::JudgedPeer;
+#[cfg(test)]
+pub(super) use peers::size as size_of_peer;
 pub use pods::ValidatedPods;
 pub use replicas::Replicas;
 pub(super) use rollouts::asked;

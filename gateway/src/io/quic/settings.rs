@@ -9,7 +9,7 @@ use quinn::{IdleTimeout, TransportConfig, VarInt};
 
 /// A peer that sends nothing for this long counts as dead. After each packet of the peer, the time
 /// begins again once more: with the next packet that the peer must acknowledge (RFC 9000, section
-/// 10.1). With the next dial, an entry has another exit within 15 s.
+/// 10.1). So after an open that is not acknowledged, an entry dials another exit within 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(14);
 /// After this time without a packet in either direction, a keepalive packet is sent. If no
 /// acknowledgement arrives, the library sends probes (RFC 9002, section 6.2) until the peer counts

@@ -8,7 +8,7 @@
 
 mod peers;
 
-use muxtunnel_gateway_config::{Config, NAT64_PREFIXES_MAX, PROTECTED_MAX, Peer, RULES_MAX};
+use muxtunnel_gateway_config::{Cidr, Config, NAT64_PREFIXES_MAX, PROTECTED_MAX, Peer, RULES_MAX};
 use serde_yaml::Value;
 
 use crate::tunnel_controller::document::{
@@ -69,8 +69,9 @@ fn reduce(document: &mut Value, present: &Value) {
             clippy::disallowed_types,
             reason = "no iteration, and YAML values have no order"
         )]
-        let permitted: std::collections::HashSet<_> = items(present, path).iter().collect();
-        retain(document, path, |rule| permitted.contains(rule));
+        let permitted: std::collections::HashSet<_> =
+            items(present, path).iter().map(canonical).collect();
+        retain(document, path, |rule| permitted.contains(&canonical(rule)));
     }
     deny(document, items(present, &["deny"]));
     for (name, most) in [
@@ -84,6 +85,12 @@ fn reduce(document: &mut Value, present: &Value) {
     peers(document, present);
 }
 
+/// The item, or a network in its long form: other versions may write `10.0.0.7/32` as `10.0.0.7`.
+fn canonical(item: &Value) -> Value {
+    let network = item.as_str().and_then(|text| text.parse::<Cidr>().ok());
+    network.map_or_else(|| item.clone(), |network| format!("{network:#}").into())
+}
+
 fn retain(document: &mut Value, path: &[&str], keeps: impl Fn(&Value) -> bool) {
     change_items(document, path, |item| keeps(item).then(|| item.clone()));
 }
@@ -94,7 +101,7 @@ fn append(document: &mut Value, path: &[&str], given: Vec<Value>, most: usize) {
     let mut all = items(document, path).to_vec();
     let before = all.len();
     for item in &given {
-        if !all.contains(item) {
+        if !all.iter().any(|known| canonical(known) == canonical(item)) {
             all.push(item.clone());
         }
     }

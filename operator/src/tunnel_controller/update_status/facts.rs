@@ -139,7 +139,7 @@ fn network(facts: &Observation) -> NetworkStatus {
         addresses.map(IpAddr::to_string).collect()
     };
     NetworkStatus {
-        sessions: sessions.fold(0_i32, |sum, more| sum.saturating_add_unsigned(more)),
+        sessions: sessions.fold(0, i32::saturating_add_unsigned),
         addresses: assigned.map_or(Vec::new(), |assigned| texts(&assigned.addresses)),
         dns_servers: assigned.map_or(Vec::new(), |assigned| texts(&assigned.dns_servers)),
     }

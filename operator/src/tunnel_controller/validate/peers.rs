@@ -7,35 +7,31 @@
 //! fault. If the object cannot be decoded, its rules and limits stay as well, and it gets no new reverse
 //! port, because an unreadable rule may be one that denies.
 
+mod size;
 mod taken;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxExitSpec, MuxPeer, SecurityMode};
 use muxtunnel_gateway_config::{
-    Cidr, GatewayKey, KEY_BYTES, ListenRule, NetworkPeer, Peer, PeerLimits, PeerList, Role,
+    Cidr, GatewayKey, KEY_BYTES, NetworkPeer, Peer, PeerLimits, PeerList, Role, Rule,
     check_certificate_peers, check_network_of_peer, check_peers,
 };
 use serde_yaml::Value;
 
 use super::{Dereferenced, each, rules};
+use crate::tunnel_controller::dereference::LiveConfig;
 use crate::tunnel_controller::document::{NETWORK_PEERS, PEERS, cidrs_of, items, lessened};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::hindrance::Hindrance;
 use crate::tunnel_controller::problem::Problem;
 use crate::undecoded;
+pub(in crate::tunnel_controller) use size::size;
 use taken::Taken;
-
-/// Bytes of a rule of `allowListen` without the name of the peer.
-const LISTEN_BYTES: usize = "- '[::]:65535,peer='\n".len();
-/// Bytes of a network of a peer, without its text.
-const NETWORK_BYTES: usize = "    - ''\n".len();
-/// Bytes of the owner of networks, without the name of the peer.
-const OWNER_BYTES: usize = "  - identity: ''\n    CIDRs:\n".len();
 
 /// A MuxPeer of the exit.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,9 +97,16 @@ pub(super) fn judged(
     let judge = Judge::new(exit, named, namespace);
     // A peer of the other mode takes nothing from those of the exit's mode.
     let mut modes = [Taken::default(), Taken::default()];
+    let sizes = size::sizes(&judge.documents);
+    for object in &peers {
+        let name = object.name_any();
+        if let Some(size) = sizes.get(&*name) {
+            modes[mode_of(object)].reserve(name, *size);
+        }
+    }
     let judged = peers.into_iter().map(|object| {
-        let has_names = !object.spec.certificate_names.is_empty();
-        let mut judged = judge.peer(object, &mut modes[usize::from(has_names)]);
+        let mode = mode_of(&object);
+        let mut judged = judge.peer(object, &mut modes[mode]);
         if let Some(unsuited) = judge.unsuited(&judged.object) {
             let problem = match &judged.verdict {
                 Err(own) if own.code == Code::UnknownValue => own.clone(),
@@ -115,6 +118,11 @@ pub(super) fn judged(
         judged
     });
     judged.collect()
+}
+
+/// 0: public keys. 1: certificates.
+fn mode_of(object: &MuxPeer) -> usize {
+    usize::from(!object.spec.certificate_names.is_empty())
 }
 
 fn key_bytes(text: &str) -> Option<[u8; KEY_BYTES]> {
@@ -145,10 +153,10 @@ struct Judge<'a> {
     namespace: &'a str,
     /// The known keys of the exit itself.
     own: Vec<[u8; KEY_BYTES]>,
+    /// The ConfigMap of running gateways.
+    live: Option<&'a LiveConfig>,
     /// The configurations of running gateways.
     documents: Vec<&'a Value>,
-    /// The reverse ports of running gateways, by name.
-    ports: Option<&'a BTreeMap<String, u16>>,
 }
 
 impl<'a> Judge<'a> {
@@ -163,8 +171,8 @@ impl<'a> Judge<'a> {
             pools: network.map_or(&[], |network| &network.address_pools),
             namespace,
             own: own.filter_map(key_bytes).collect(),
+            live: config_map,
             documents: config_map.map_or(Vec::new(), |own| own.documents.values().collect()),
-            ports: config_map.map(|own| &own.reverse_ports),
         }
     }
 
@@ -177,34 +185,35 @@ impl<'a> Judge<'a> {
             reverse_ports: Vec::new(),
             object,
         };
-        if let Err(full) = taken.place() {
+        if let Err(full) = taken.place(&judged.object.name_any()) {
             judged.verdict = Err(full);
             return judged;
         }
         let object = &*judged.object;
         let asked = self.asked(object);
+        let (mut networks, wrong_network) = self.networks(&asked.networks, taken);
+        let (mut ports, wrong_port) = self.reverse_ports(&asked.ports, taken);
         let own = self.own_fields(object).and_then(|peer| {
             taken.check(&peer)?;
-            taken.check_size(size(&peer, &asked))?;
+            taken.check_size(size(&peer, &networks, &ports))?;
             Ok(peer)
         });
         let (peer, fault) = match own {
             Ok(peer) => (peer, None),
-            Err(fault) => match self.last((object, &asked), taken) {
-                Some(last) => (last, Some(fault)),
-                None => {
-                    judged.verdict = Err(fault);
-                    return judged;
+            Err(fault) => {
+                let last_networks = self.last_networks(object);
+                networks = lessened(&last_networks, &networks);
+                let more = (&*last_networks, &mut networks, &mut ports);
+                match self.last(object, taken, more) {
+                    Some(last) => (last, Some(fault)),
+                    None => {
+                        judged.verdict = Err(fault);
+                        return judged;
+                    }
                 }
-            },
+            }
         };
-        let (networks, wrong_network) = self.networks(&asked.networks, taken);
-        let (ports, wrong_port) = self.reverse_ports(&asked.ports, taken);
-        let networks = match &fault {
-            None => networks,
-            Some(_) => lessened(&self.last_networks(object), &networks),
-        };
-        taken.add(&peer, &networks, size(&peer, &asked));
+        taken.add(&peer, &networks, size(&peer, &networks, &ports));
         taken.add_ports(&peer, &ports);
         (judged.networks, judged.reverse_ports) = (networks, ports);
         match fault.or(wrong_port).or(wrong_network) {
@@ -224,11 +233,9 @@ impl<'a> Judge<'a> {
                 ports: Cow::Borrowed(&spec.reverse_ports),
             };
         }
-        let ports = self.last_ports(object);
-        let kept = spec.reverse_ports.iter().filter(|name| {
-            let port = self.ports.and_then(|all| all.get(*name));
-            port.is_some_and(|port| ports.contains(port))
-        });
+        let had = self.last_ports(&object.name_any());
+        let ports = spec.reverse_ports.iter();
+        let kept = ports.filter(|port| had.contains(&port.as_str()));
         Asked {
             networks: lessened(&self.last_networks(object), &spec.network_cidrs).into(),
             ports: kept.cloned().collect(),
@@ -287,8 +294,14 @@ impl<'a> Judge<'a> {
     }
 
     /// What the gateways have of a MuxPeer with a fault, without what it no longer lists and what older
-    /// peers have. `None` if no key and no name is left.
-    fn last(&self, (object, asked): (&MuxPeer, &Asked<'_>), taken: &Taken) -> Option<Peer> {
+    /// peers have. `None` if no key and no name is left. Shortens `more`, its last networks, its
+    /// networks and its reverse ports, to the room that there is.
+    fn last(
+        &self,
+        object: &MuxPeer,
+        taken: &Taken,
+        more: (&[Cidr], &mut Vec<Cidr>, &mut Vec<String>),
+    ) -> Option<Peer> {
         let (spec, name) = (&object.spec, object.name_any());
         let peers = self
             .documents
@@ -302,7 +315,8 @@ impl<'a> Judge<'a> {
         keys.retain(|key| spec.public_keys.contains(&key.to_string()));
         let names = &mut last.certificate_names;
         names.retain(|name| spec.certificate_names.contains(name));
-        let new = match undecoded::reason(object) {
+        let last_rules = (last.allow.clone(), last.deny.clone());
+        let mut new = match undecoded::reason(object) {
             Some(_) => {
                 let ends = [last.expiration_time, spec.expiration_time];
                 Peer {
@@ -311,30 +325,50 @@ impl<'a> Judge<'a> {
                     ..last
                 }
             }
-            None => {
-                let mut new = Peer {
-                    public_keys: last.public_keys,
-                    certificate_names: last.certificate_names,
-                    ..self.without_identities(object)
-                };
-                if taken.check_size(size(&new, asked)).is_err() {
-                    (new.allow, new.deny) = (last.allow, last.deny);
-                }
-                new
-            }
+            None => Peer {
+                public_keys: last.public_keys,
+                certificate_names: last.certificate_names,
+                ..self.without_identities(object)
+            },
         };
-        self.check(&new).ok()?;
-        taken.check_size(size(&new, asked)).ok().map(|()| new)
+        self.shorten(&mut new, last_rules, more, taken);
+        self.check(&new).ok().map(|()| new)
     }
 
-    /// The ports on which the gateways of the exit let a MuxPeer listen.
-    fn last_ports(&self, object: &MuxPeer) -> BTreeSet<u16> {
-        let name = object.name_any();
-        let documents = self.documents.iter();
-        let rules = documents.flat_map(|document| items(document, &["allowListen"]));
-        let rules = rules.filter_map(|rule| rule.as_str()?.parse::<ListenRule>().ok());
-        let own = rules.filter(|rule| rule.peer.as_ref() == Some(&name));
-        own.map(|rule| rule.ports.first).collect()
+    /// Shortens a peer to the room that there is, if necessary to what the gateways have of it. Only
+    /// `suspend`, `expirationTime` and `limits` need no room, because they may be reductions.
+    fn shorten(
+        &self,
+        peer: &mut Peer,
+        last_rules: (Vec<Rule>, Vec<Rule>),
+        (last_networks, networks, ports): (&[Cidr], &mut Vec<Cidr>, &mut Vec<String>),
+        taken: &Taken,
+    ) {
+        let is_full = |peer: &Peer, networks: &[Cidr], ports: &[String]| {
+            taken.check_size(size(peer, networks, ports)).is_err()
+        };
+        if is_full(peer, networks, ports) {
+            let had = self.last_ports(peer.name.as_deref().unwrap_or_default());
+            ports.retain(|port| had.contains(&port.as_str()));
+        }
+        if is_full(peer, networks, ports) {
+            (peer.allow, peer.deny) = last_rules;
+        }
+        if is_full(peer, networks, ports) {
+            // The others are parts of a network that the gateways have. They may be many.
+            networks.retain(|network| last_networks.contains(network));
+        }
+    }
+
+    /// The reverse ports that the gateways have of the MuxPeer `name`.
+    fn last_ports(&self, name: &str) -> Vec<&'a str> {
+        let documents = self.documents.iter().copied();
+        let listens = documents.flat_map(size::listens);
+        let own = listens.filter(|(peer, _)| peer == name);
+        let own: BTreeSet<_> = own.map(|(_, port)| port).collect();
+        let ports = self.live.into_iter().flat_map(|live| &live.reverse_ports);
+        let ports = ports.filter(|(_, port)| own.contains(port));
+        ports.map(|(name, _)| name.as_str()).collect()
     }
 
     /// The networks that the gateways have of a MuxPeer.
@@ -435,19 +469,4 @@ impl<'a> Judge<'a> {
             None => Ok(()),
         }
     }
-}
-
-/// The greatest length of the texts of the peer in the gateways' configuration, in bytes.
-fn size(peer: &Peer, asked: &Asked<'_>) -> usize {
-    let name = peer.name.as_ref().map_or(0, String::len);
-    let listens = (LISTEN_BYTES + name) * asked.ports.len();
-    let networks = asked.networks.iter();
-    let networks = networks.map(|network| NETWORK_BYTES + format!("{network:#}").len());
-    let networks: usize = networks.sum();
-    // Lines have the indentation that they have in the configuration.
-    let peers = BTreeMap::from([("security", BTreeMap::from([("peers", [peer])]))]);
-    let text = serde_yaml::to_string(&peers);
-    text.map_or(usize::MAX, |text| {
-        text.len() + listens + OWNER_BYTES + name + networks
-    })
 }

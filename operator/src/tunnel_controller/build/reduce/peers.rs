@@ -7,12 +7,10 @@ use serde_yaml::Value;
 
 use super::retain;
 use crate::tunnel_controller::document::{
-    CIDRS, NETWORK_PEERS, PEERS, change_items, cidrs_of, items, lessened, set_items,
+    CIDRS, LISTENS, NETWORK_PEERS, PEERS, change_items, cidrs_of, items, lessened, set_items,
 };
 use crate::tunnel_controller::validate::NOBODY;
 
-/// The place of the listeners that peers may request.
-const LISTENS: [&str; 1] = ["allowListen"];
 /// The place of a rendezvous's members.
 const MEMBERS: [&str; 1] = ["members"];
 

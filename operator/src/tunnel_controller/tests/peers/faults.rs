@@ -95,28 +95,6 @@ async fn a_fault_in_one_key_ends_no_carrier_and_a_removed_key_goes() {
 }
 
 #[tokio::test]
-async fn rules_that_are_too_long_keep_the_rules_that_were_accepted() {
-    let rules = json!({"deny": [{"host": "old"}], "allow": [{"host": "shop"}]});
-    let bench = exit(&[peer("near", ENTRY_KEY, rules)]).await;
-    let before = peers(&bench);
-    change(&bench, "near", |spec| {
-        let host = format!("{0}.{0}.{0}", "a".repeat(60));
-        spec["deny"] = json!(vec![json!({"host": host}); 32]);
-    });
-    bench.run().await;
-    assert_eq!(peers(&bench), before);
-    assert_eq!(
-        condition(&bench, "near", "Accepted"),
-        refusal("InvalidSpec")
-    );
-    change(&bench, "near", |spec| {
-        spec["publicKeys"] = json!([OTHER_KEY]);
-    });
-    bench.run().await;
-    assert_eq!(names(&bench), [""; 0]);
-}
-
-#[tokio::test]
 async fn a_wrong_reverse_port_or_network_is_left_out_alone() {
     let asks = json!({"reversePorts": ["back"], "networkCIDRs": ["10.72.1.0/24"]});
     let bench = exit_of(

@@ -10,7 +10,7 @@ use muxtunnel_gateway_config::{Cidr, KEY_BYTES, PEERS_MAX, Peer};
 use super::no;
 use crate::tunnel_controller::problem::Problem;
 
-/// Bytes of each MuxPeer in the gateways' configuration that no older MuxPeer takes.
+/// Bytes of each MuxPeer in the gateways' configuration that no other MuxPeer takes.
 const PEER_BYTES: usize = 1 << 10;
 /// Bytes in addition, which the MuxPeers of an exit share. Both bounds together leave room for a second
 /// configuration in the ConfigMap, that of earlier pods in a roll-out.
@@ -22,8 +22,13 @@ const SHARED_BYTES: usize = 128 << 10;
 pub(super) struct Taken {
     /// Number of MuxPeers.
     count: usize,
-    /// Bytes of [`SHARED_BYTES`].
+    /// Bytes of [`SHARED_BYTES`], with those of `reserved`.
     bytes: usize,
+    /// Bytes of [`SHARED_BYTES`] that younger MuxPeers have in the gateways' configuration, by name. So no
+    /// growth of an older one ends their carriers.
+    reserved: BTreeMap<String, usize>,
+    /// Bytes of [`SHARED_BYTES`] that the present MuxPeer has there.
+    own: usize,
     keys: BTreeMap<[u8; KEY_BYTES], String>,
     /// Names that are no patterns.
     names: BTreeMap<String, String>,
@@ -38,9 +43,18 @@ pub(super) struct Taken {
 type Address = (bool, u128);
 
 impl Taken {
-    /// Takes a place for one more MuxPeer. Whatever the verdict is, the operator has to read the
-    /// object, so the places bound its work.
-    pub(super) fn place(&mut self) -> Result<(), Problem> {
+    /// Reserves what the MuxPeer `name` has: `bytes` bytes in the gateways' configuration.
+    pub(super) fn reserve(&mut self, name: String, bytes: usize) {
+        let bytes = shared(bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.reserved.insert(name, bytes);
+    }
+
+    /// Takes a place for one more MuxPeer, the present one from now on. Whatever the verdict is, the
+    /// operator has to read the object, so the places bound its work.
+    pub(super) fn place(&mut self, name: &str) -> Result<(), Problem> {
+        self.own = self.reserved.remove(name).unwrap_or(0);
+        self.bytes = self.bytes.saturating_sub(self.own);
         if self.count == PEERS_MAX {
             let detail = format!("the exit has {PEERS_MAX} older MuxPeers: delete some of them");
             return Err(no(Code::ExitFull, detail));
@@ -68,15 +82,16 @@ impl Taken {
         Ok(())
     }
 
-    /// Checks that a peer with `bytes` bytes has room beside older peers.
+    /// Checks that the present peer has room for `bytes` bytes: it had them, or they are free beside older
+    /// peers and the reserved bytes.
     pub(super) fn check_size(&self, bytes: usize) -> Result<(), Problem> {
-        let room = PEER_BYTES + SHARED_BYTES - self.bytes;
+        let room = PEER_BYTES + SHARED_BYTES.saturating_sub(self.bytes).max(self.own);
         if bytes <= room {
             return Ok(());
         }
         let detail = format!(
-            "the peer has {bytes} bytes in the gateways' configuration, and older MuxPeers leave it {room}: use fewer or wider \
-             rules, names and networks, or delete older MuxPeers"
+            "the peer has {bytes} bytes in the gateways' configuration, and the other MuxPeers leave it {room}: use fewer or \
+             wider rules, names and networks, or delete other MuxPeers"
         );
         Err(no(Code::ExitFull, detail))
     }
@@ -148,7 +163,7 @@ impl Taken {
 
     /// Adds what a peer of `bytes` bytes has. It has been checked.
     pub(super) fn add(&mut self, peer: &Peer, networks: &[Cidr], bytes: usize) {
-        self.bytes += bytes.saturating_sub(PEER_BYTES);
+        self.bytes = self.bytes.saturating_add(shared(bytes));
         let owner = peer.name.clone().unwrap_or_default();
         let keys = peer.public_keys.iter().map(|key| *key.bytes());
         self.keys.extend(keys.map(|key| (key, owner.clone())));
@@ -171,6 +186,11 @@ impl Taken {
             }
         }
     }
+}
+
+/// The part of `bytes` that is not within [`PEER_BYTES`].
+fn shared(bytes: usize) -> usize {
+    bytes.saturating_sub(PEER_BYTES)
 }
 
 /// The first name that begins with `stem`.
@@ -270,12 +290,39 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_peer_has_the_room_that_it_had_and_what_the_others_leave() {
+        let mut taken = Taken::default();
+        taken.reserve("first".to_owned(), PEER_BYTES / 2);
+        taken.reserve("second".to_owned(), PEER_BYTES + SHARED_BYTES / 2);
+        taken.reserve("third".to_owned(), PEER_BYTES + SHARED_BYTES / 2 + 7);
+        let room = |taken: &Taken, bytes: usize| {
+            taken.check_size(bytes).unwrap();
+            assert_eq!(
+                taken.check_size(bytes + 1).unwrap_err().code,
+                Code::ExitFull
+            );
+        };
+        taken.place("first").unwrap();
+        room(&taken, PEER_BYTES);
+        taken.add(&named("first", &[]), &[], PEER_BYTES);
+        // Each one has what it had, although all together have more than there is.
+        taken.place("second").unwrap();
+        room(&taken, PEER_BYTES + SHARED_BYTES / 2);
+        taken.add(&named("second", &[]), &[], PEER_BYTES + 100);
+        taken.place("third").unwrap();
+        room(&taken, PEER_BYTES + SHARED_BYTES - 100);
+        taken.add(&named("third", &[]), &[], PEER_BYTES + SHARED_BYTES - 100);
+        taken.place("new").unwrap();
+        room(&taken, PEER_BYTES);
+    }
+
     /// 256 peers with 64 networks each. A comparison of all pairs would take 134 million steps.
     #[test]
     fn a_full_exit_is_read_once() {
         let mut taken = Taken::default();
         for peer in 0..PEERS_MAX {
-            taken.place().unwrap();
+            taken.place(&peer.to_string()).unwrap();
             let number =
                 |network: usize| u32::try_from(peer * NETWORK_CIDRS_MAX + network).unwrap();
             let networks = (0..NETWORK_CIDRS_MAX)
@@ -286,7 +333,7 @@ mod tests {
             }
             taken.add(&named(&peer.to_string(), &[]), &networks, 0);
         }
-        assert_eq!(taken.place().unwrap_err().code, Code::ExitFull);
+        assert_eq!(taken.place("last").unwrap_err().code, Code::ExitFull);
         assert_eq!(taken.networks.len(), PEERS_MAX * NETWORK_CIDRS_MAX);
     }
 }
