@@ -69,10 +69,9 @@ async fn status_waits_for_a_tunnel_and_shows_what_is_in_force() -> Result<()> {
         );
 
         let shown = muxtunnel(&["status", "t", "-n", &ns.name]).await?;
-        ensure!(
-            shown.out.lines().all(|line| line.chars().count() <= 100),
-            "{shown:?}"
-        );
+        // An address is not broken, so it may be too long.
+        let fits = |line: &str| line.chars().count() <= 100 || !line.trim().contains(' ');
+        ensure!(shown.out.lines().all(fits), "{shown:?}");
         ensure!(shown.out.contains("Connected"), "{shown:?}");
         let list = muxtunnel(&["status", "-n", &ns.name]).await?;
         ensure!(
