@@ -45,6 +45,24 @@ fn each_layer_uses_itself_and_those_below_it_alone() {
     layers.assert(env!("CARGO_MANIFEST_DIR"));
 }
 
+/// Cargo looks for no test programs, so it would not compile a file that `main.rs` does not name.
+#[test]
+fn every_file_of_tests_is_a_module() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let main = fs::read_to_string(tests.join("main.rs")).unwrap();
+    for entry in fs::read_dir(tests).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if name != "main" && path.extension().is_some_and(|extension| extension == "rs") {
+            let module = format!("mod {name};");
+            assert!(
+                main.lines().any(|line| line == module),
+                "tests/main.rs lacks {module}"
+            );
+        }
+    }
+}
+
 /// Adds the files below `folder` that read the system's time, without tests and oracles.
 fn find(folder: &Path, top: &Path, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).unwrap() {

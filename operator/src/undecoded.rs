@@ -2,10 +2,13 @@
 //! a newer version.
 //!
 //! [`Guarded`] decodes each object of a watch alone, so one such object does not stop the watch of its
-//! kind. The caches contain a placeholder for the object, which has the metadata, the class and the
-//! reason. Before a controller uses an object, it asks [`reason`]. [`read`] then reads the object again,
-//! because a placeholder has no more of the spec and no status. The placeholder of a MuxPeer is complete:
-//! it also has the readable fields that reduce what the peer may do, and the readable status. A field of the status that cannot be decoded does not prevent a
+//! kind. Unlike kube's `DeserializeGuard`, it keeps the spec. The caches contain a placeholder for the
+//! object, which has the metadata, the class and the reason. Before a controller uses an object, it
+//! asks [`reason`]. [`read`] then reads the object again, because a placeholder has no more of the spec
+//! and no status.
+//!
+//! The placeholder of a MuxPeer is complete: it also has the readable fields that reduce what the peer
+//! may do, and the readable status. A field of the status that cannot be decoded does not prevent a
 //! reconciliation, because the operator writes the whole status.
 
 use std::borrow::Cow;
