@@ -62,12 +62,37 @@ async fn check(ns: &TestNamespace, file: &Path, folder: &Path) -> Result<usize> 
         for object in &objects {
             synced(ns, object).await?;
         }
-        // The exit status of kubectl is 1 if there is a difference.
-        let differences = ns.kubectl(&[&["diff", &ours], way].concat()).await;
-        differences.with_context(|| format!("{way:?}"))?;
+        no_difference(ns, &ours, way).await?;
         ns.kubectl(&["delete", "--timeout=120s", &ours]).await?;
     }
     Ok(objects.len())
+}
+
+/// Compares the stored objects with their manifest.
+///
+/// A server-side `kubectl diff` reads an object twice, without a lock. A status that the operator
+/// writes between the two reads is in the output. So a difference counts only if no object changed
+/// while kubectl compared them.
+async fn no_difference(ns: &TestNamespace, ours: &str, way: &[&str]) -> Result<()> {
+    let what = format!("kubectl diff {way:?} ends without a concurrent change");
+    wait::until(&what, SYNCED_WITHIN, async || {
+        let before = versions(ns, ours).await?;
+        // The exit status of kubectl is 1 if there is a difference.
+        let Err(difference) = ns.kubectl(&[&["diff", ours], way].concat()).await else {
+            return Ok(Some(()));
+        };
+        if before == versions(ns, ours).await? {
+            return Err(difference.context(format!("{way:?}")));
+        }
+        Ok(None)
+    })
+    .await
+}
+
+/// Returns the resource versions of the objects of a manifest.
+async fn versions(ns: &TestNamespace, ours: &str) -> Result<String> {
+    let versions = "--output=jsonpath={..metadata.resourceVersion}";
+    ns.kubectl(&["get", ours, versions]).await
 }
 
 /// Writes a manifest. Returns kubectl's argument that names the file.
