@@ -12,6 +12,8 @@ pub const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const WINDOW_UPDATE: u8 = 8;
+/// The payload of the PINGs of the library h2, which the gateway uses (h2's `Ping::USER`).
+const PING_OF_H2: [u8; 8] = [0x3b, 0x7c, 0xdb, 0x7a, 0x0b, 0x87, 0x16, 0xb4];
 
 /// One connection.
 pub struct Peer(pub TcpStream);
@@ -59,9 +61,12 @@ impl Peer {
             .is_ok()
     }
 
-    /// Sends the same frame many times, until the other end has closed the connection.
+    /// Sends the same frame many times, until the other end has closed the connection. Also answers
+    /// each PING of the other end, so that the other end does not give the connection up on a slow
+    /// machine before the frames reach a limit.
     pub fn flood(&mut self, kind: u8, stream: u32, payload: &[u8]) {
-        let frames = encoded(kind, 0, stream, payload).repeat(1000);
+        let mut frames = encoded(kind, 0, stream, payload).repeat(1000);
+        frames.extend(encoded(PING, 1, 0, &PING_OF_H2));
         while self.0.write_all(&frames).is_ok() {}
     }
 
