@@ -107,6 +107,10 @@ pub struct Packets {
     pub drops: BTreeMap<String, u64>,
     /// Packets that were marked instead of being dropped (ECN, RFC 3168).
     pub marks: u64,
+    /// Packets that one worker read and the session of another worker carries, because the first
+    /// worker has no session, or because the peer of its session does not answer.
+    #[serde(default)]
+    pub handed: u64,
     /// Sessions that carry packets now.
     #[serde(default)]
     pub sessions: u32,

@@ -36,6 +36,7 @@ pub(crate) struct PacketStats {
     /// Dropped packets, in the order of [`DropReason::ALL`].
     drops: [AtomicU64; DropReason::ALL.len()],
     marks: AtomicU64,
+    handed: AtomicU64,
     sessions: AtomicU32,
     /// Entry: the assignment in force.
     assigned: Mutex<Option<status::Assigned>>,
@@ -87,6 +88,11 @@ impl PacketStats {
         }
     }
 
+    /// Counts a packet that was handed to another worker.
+    pub(crate) fn handed(&self) {
+        self.handed.fetch_add(1, Relaxed);
+    }
+
     /// Sets the assignment in force at an entry.
     pub(crate) fn set_assigned(&self, assigned: status::Assigned) {
         self.assigned.lock().replace(assigned);
@@ -108,6 +114,7 @@ impl PacketStats {
             bytes_received,
             drops: drops.collect(),
             marks: self.marks.load(Relaxed),
+            handed: self.handed.load(Relaxed),
             sessions: self.sessions(),
             assigned: self.assigned.lock().clone(),
         }

@@ -371,7 +371,9 @@ impl Network {
                 Sender::Peer(owner) => Some((*owner).clone()),
             },
         };
-        self.queues.hand(worker, handed)
+        self.queues.hand(worker, handed)?;
+        self.stats.handed();
+        Ok(())
     }
 
     fn send_by(

@@ -139,6 +139,7 @@ fn packet_lines(packets: &Packets) -> Vec<(&'static str, String)> {
         bytes_received,
         drops,
         marks,
+        handed,
         sessions,
         assigned,
     } = packets;
@@ -148,6 +149,10 @@ fn packet_lines(packets: &Packets) -> Vec<(&'static str, String)> {
         size(*bytes_received)
     );
     let mut lines = vec![("Packets", moved)];
+    if *handed > 0 {
+        let handed = format!("{handed} to the session of another worker");
+        lines.push(("Handed over", handed));
+    }
     let drops = by_name(drops);
     if !drops.is_empty() {
         lines.push(("Dropped", drops));
@@ -327,13 +332,14 @@ Refused:  MT0201 3
     #[test]
     fn packets_and_their_drops_are_shown_where_there_is_a_network() {
         let packets = r#", "packets": {"sent": 5, "bytesSent": 6000, "received": 4, "bytesReceived": 80,
-            "drops": {"not_allowed": 2, "too_large": 1}, "marks": 3, "sessions": 1,
+            "drops": {"not_allowed": 2, "too_large": 1}, "marks": 3, "handed": 2, "sessions": 1,
             "assigned": {"addresses": ["10.72.0.55", "fd72::37"], "dnsServers": ["10.96.0.10"]}}"#;
         let text = summary(&entry(packets));
         let moved =
             "Packets:      5 sent (5.9 KiB), 4 received (80 B), 3 marked by ECN, 1 sessions\n";
         assert!(text.contains(moved), "{text}");
         for (name, value) in [
+            ("Handed over", "2 to the session of another worker"),
             ("Dropped", "not_allowed 2, too_large 1"),
             ("Addresses", "10.72.0.55 fd72::37"),
             ("DNS servers", "10.96.0.10"),

@@ -38,6 +38,14 @@ impl Snapshot {
         )?;
         family(
             encoder,
+            (
+                "muxgate_packet_handovers",
+                "IP packets handed to the session of another worker",
+            ),
+            [counter(vec![], packets.handed)],
+        )?;
+        family(
+            encoder,
             ("muxgate_packet_sessions", "Sessions that carry IP packets"),
             [gauge(vec![], packets.sessions.into())],
         )
