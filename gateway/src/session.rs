@@ -1,10 +1,11 @@
-//! Runs each session over its carriers (by the driver or the bridge), and assigns each carrier to
+//! Runs each session over its carriers (by the driver or the links), and assigns each carrier to
 //! the worker of its session.
 
 pub(crate) mod backlog;
 pub(crate) mod bridge;
 pub(crate) mod carrier_autoscaler;
 mod connect;
+pub(crate) mod context;
 pub(crate) mod driver;
 pub(crate) mod end;
 pub(crate) mod handover;
@@ -18,4 +19,5 @@ mod packets;
 pub(crate) mod quic;
 mod quic_streams;
 pub(crate) mod sessions;
+mod shell;
 pub(crate) mod ssh;

@@ -6,6 +6,7 @@ pub(crate) mod buffers;
 pub(crate) mod early_data;
 pub(crate) mod inbox;
 pub(crate) mod life;
+pub(crate) mod local_stream;
 pub(crate) mod packet;
 pub(crate) mod pipe;
 pub(crate) mod reassembly;

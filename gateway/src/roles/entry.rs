@@ -43,6 +43,7 @@ use crate::net::protected_addresses::ProtectedAddresses;
 use crate::roles::network::{self, Network};
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
+use crate::session::context::Context;
 use crate::session::end::SessionEnd;
 use crate::session::mux::{Dial, Mux, NoCarrier, Progress};
 use crate::session::new_session;
@@ -245,7 +246,7 @@ fn begin_with(entry: &Rc<Entry>, place: Place, connected: Connected) -> Result<B
     // Each worker of the process has a session with each exit.
     let sessions = entry.workers * exits * entry.connections;
     let sessions = u32::try_from(sessions).unwrap_or(u32::MAX);
-    let context = new_session::Context {
+    let context = Context {
         config: share(&entry.session, exits),
         reloadable: entry.reloadable.clone(),
         telemetry: Arc::clone(&entry.telemetry),

@@ -35,6 +35,7 @@ use crate::net::policy::Authorizer;
 use crate::roles::network::{self, Network};
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
+use crate::session::context::Context;
 use crate::session::end::SessionEnd;
 use crate::session::handover::{Handed, Handover, Place, TooMany, Use};
 use crate::session::hello::{self, Greeting};
@@ -388,7 +389,7 @@ impl Exit {
         );
         let identity = new_session::identity(self.worker.index);
         let sessions = self.worker.reloadable.borrow().sessions_expected();
-        let context = new_session::Context {
+        let context = Context {
             config,
             reloadable: self.worker.reloadable.clone(),
             telemetry: Arc::clone(&self.worker.telemetry),

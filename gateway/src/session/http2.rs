@@ -36,11 +36,12 @@ use crate::io::socket::KeepaliveConfig;
 use crate::io::transport::{Side, Transport};
 use crate::session::backlog::Backlog;
 use crate::session::bridge::link::{
-    Below, Hears, Link, Listens, NoStream, Opened, Opening, Payload, Under,
+    Below, Hears, Link, Listens, NoStream, Opened, Opening, Payload,
 };
 use crate::session::connect::{answer, connect_to};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
+use crate::session::shell::under::Under;
 use ask::{Asked, Requested};
 use connection::{Connection, Event};
 use halves::{Receiving, Sending};

@@ -1,9 +1,7 @@
 //! A mux: many streams between this gateway and one peer.
 //!
-//! The roles use only this trait. [`Driver`](super::driver::Driver) is the mux of the protocols
-//! with MuxTunnel's own framing, over one or more carriers. Protocols with their own framing and
-//! flow control (HTTP/2, HTTP/3, QUIC, SSH) use the mux [`Bridge`](super::bridge::Bridge). Optional
-//! features have separate traits. [`CarrierPool`] adds and removes carriers. [`Listeners`] are
+//! The roles use only this trait, and [`Shell`](super::shell::Shell) implements it for all protocols.
+//! Optional features have separate traits. [`CarrierPool`] adds and removes carriers. [`Listeners`] are
 //! requested by one side from the other. [`Datagrams`] carry IP packets.
 
 #[cfg(test)]

@@ -2,58 +2,27 @@
 //! session. Only this module depends on the [`Mux`] of each protocol.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::{Protocol, Reloadable, STREAM_RECEIVE_MIN, SessionConfig};
+use muxtunnel_gateway_config::{Protocol, SessionConfig};
 use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session};
 use rand::RngExt;
-use tokio::sync::watch;
 
 use super::bridge::Bridge;
 use super::bridge::link::{Below, Link};
+use super::context::Context;
 use super::driver::Driver;
 use super::http2::Http2;
 use super::http3::Http3;
 use super::mux::{Dialler, Mux};
 use super::quic::Quic;
 use super::ssh::Ssh;
-use crate::base::memory_budget::{Drawn, MemoryBudget};
-use crate::base::telemetry::Telemetry;
 use crate::io::transport::Side;
 use crate::net::egress::COMMAND_TIMEOUT;
-use crate::stream::buffers::Pool;
 
 /// Maximum time for the exit's answer to a hello, on ordinary paths. A device on the path may hide
 /// one round trip.
 const HELLO_ANSWER_MAX: Duration = Duration::from_secs(15);
-
-/// State that all sessions of a worker share.
-pub(crate) struct Context {
-    pub(crate) config: SessionConfig,
-    pub(crate) reloadable: watch::Receiver<Arc<Reloadable>>,
-    pub(crate) telemetry: Arc<Telemetry>,
-    pub(crate) buffers: Rc<Pool>,
-    /// The memory of the process, and the number of sessions that the process expects. With a
-    /// protocol that has its own streams: the number of connections.
-    pub(crate) memory: (Arc<MemoryBudget>, u32),
-}
-
-impl Context {
-    /// The context with the session's part of the memory. With JMUX, the part also bounds the number
-    /// of streams.
-    fn granted(mut self) -> (Self, Drawn) {
-        let (budget, sessions) = &self.memory;
-        let (memory, drawn) = budget.draw(self.config.memory, *sessions);
-        if self.config.protocol == Protocol::Jmux {
-            let room = memory.receive.0 / STREAM_RECEIVE_MIN.0;
-            let room = u32::try_from(room).unwrap_or(u32::MAX);
-            self.config.streams_max = self.config.streams_max.min(room);
-        }
-        self.config.memory = memory;
-        (self, drawn)
-    }
-}
 
 /// Creates a session without a carrier, for the side that connects. `dialler` dials the targets of
 /// the peer's streams.
@@ -106,18 +75,8 @@ fn driven(
     dialler: Dialler,
 ) -> Rc<dyn Mux> {
     let (context, memory) = context.granted();
-    let Context {
-        config,
-        reloadable,
-        telemetry,
-        buffers,
-        ..
-    } = context;
-    let session = session(&config);
-    let configured = (config, reloadable, memory);
-    Rc::new(Driver::new(
-        session, buffers, configured, telemetry, dialler,
-    ))
+    let session = session(&context.config);
+    Rc::new(Driver::new(session, (context, memory), dialler))
 }
 
 /// Creates a session of a protocol that has its own streams. Each of its connections has a part of
@@ -128,16 +87,8 @@ fn bridged<L: Link>(
     context: Context,
     dialler: Dialler,
 ) -> Rc<dyn Mux> {
-    let Context {
-        config,
-        reloadable,
-        telemetry,
-        buffers,
-        memory,
-    } = context;
-    let configured = (config, reloadable, memory);
     let make = Box::new(move |below, config: &_| make(side, below, config));
-    Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
+    Rc::new(Bridge::new(make, context, dialler))
 }
 
 fn jmux(config: &SessionConfig) -> Box<dyn Session> {

@@ -26,13 +26,14 @@ impl<L: Link> Bridge<L> {
             self.telemetry.streams.refused(Code::OpenFailed);
             return ask.refuse(&Refusal::new(Reason::General, error.to_string()));
         }
-        let place = (self.number(), member.id, member.room.take());
+        let place = (self.number(), member.number, member.room.take());
         let bridge = Rc::clone(self);
         let number = place.0;
         let task = tokio::task::spawn_local(Rc::clone(self).guard(async move {
             bridge.dial(place, ask).await;
         }));
-        self.asking
+        self.engine
+            .asking
             .borrow_mut()
             .insert(number, Some(task.abort_handle()));
     }
@@ -46,7 +47,7 @@ impl<L: Link> Bridge<L> {
             dialled = dial => Some(dialled),
         };
         let number = place.0;
-        self.asking.borrow_mut().remove(&number);
+        self.engine.asking.borrow_mut().remove(&number);
         match dialled {
             Some(Ok(dialled)) => return self.accept(place, ask, target, dialled).await,
             Some(Err(refusal)) => ask.refuse(&refusal),
@@ -80,7 +81,7 @@ impl<L: Link> Bridge<L> {
         };
         match ask.accept(&reached) {
             Ok(halves) => {
-                let io = Joined::new(place, &self.unsent, socket, local, Vec::new());
+                let io = Joined::new(place, &self.engine.unsent, socket, local, Vec::new());
                 self.run_stream(Rc::new(io), halves).await;
             }
             Err(outcome) => {

@@ -9,18 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Buf;
-use muxtunnel_gateway_config::status::CarrierTransport;
 use muxtunnel_proto::{ListenError, ListenEvent, ListenId, Outcome, Priority, Refusal, ResetCode};
 use tokio::sync::Notify;
 
-use crate::base::path::PathProbe;
 use crate::base::telemetry::CarrierStats;
-use crate::io::carrier::Carrier;
-use crate::io::transport::{Path, Proof, Transport};
-use crate::io::{quic, ssh};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
 use crate::session::packets::PacketQueue;
+use crate::session::shell::under::Under;
 use crate::stream::buffers::Buffer;
 
 pub(crate) type Opening<L> = Local<'static, Result<Opened<L>, NoStream>>;
@@ -126,73 +122,6 @@ pub(crate) struct Below {
     /// Payload that the session has sent and that the library still holds.
     pub(crate) unsent: Arc<Unsent>,
     pub(crate) packets: Rc<PacketQueue>,
-}
-
-/// The carrier that a link shares with its session.
-#[derive(Clone)]
-pub(crate) enum Under {
-    Bytes(Rc<dyn Transport>),
-    Quic(quic::Connection),
-    Ssh(ssh::Connection),
-}
-
-impl From<Carrier> for Under {
-    fn from(carrier: Carrier) -> Self {
-        match carrier {
-            Carrier::Bytes(transport) => Self::Bytes(transport.into()),
-            Carrier::Quic(connection) => Self::Quic(connection),
-            Carrier::Ssh(connection) => Self::Ssh(connection),
-        }
-    }
-}
-
-impl Under {
-    /// The peer's proof of identity; `None`: this gateway requested no proof.
-    pub(crate) fn proof(&self) -> Option<&Proof> {
-        match self {
-            Self::Bytes(transport) => transport.proof(),
-            Self::Quic(connection) => connection.proof(),
-            Self::Ssh(connection) => Some(connection.proof()),
-        }
-    }
-
-    /// The carrier's transport.
-    pub(crate) fn runs_on(&self) -> CarrierTransport {
-        match self {
-            Self::Bytes(transport) => transport.runs_on(),
-            Self::Quic(_) => CarrierTransport::Quic,
-            Self::Ssh(connection) => connection.runs_on(),
-        }
-    }
-
-    /// Access to the path of the carrier from another thread; `None`: the path is unknown.
-    ///
-    /// # Errors
-    /// The system call fails.
-    pub(crate) fn probe(&self) -> std::io::Result<Option<Box<dyn PathProbe>>> {
-        match self {
-            Self::Bytes(transport) => transport.path().map(Path::probe).transpose(),
-            Self::Quic(connection) => Ok(Some(connection.probe())),
-            Self::Ssh(connection) => connection.probe(),
-        }
-    }
-
-    /// Records that the peer has refused this side's public key. Carriers of bytes record it
-    /// themselves.
-    pub(crate) fn key_refused(&self) {
-        if let Self::Quic(connection) = self {
-            connection.key_refused();
-        }
-    }
-
-    /// Closes the carrier.
-    pub(crate) fn shut(&self) {
-        match self {
-            Self::Bytes(transport) => transport.shut(),
-            Self::Quic(connection) => connection.shut(),
-            Self::Ssh(connection) => connection.shut(),
-        }
-    }
 }
 
 /// Receives the events of one connection.

@@ -9,8 +9,9 @@ use muxtunnel_proto::{
 
 use super::Bridge;
 use super::link::{Link, Listens};
-use super::links::{Member, State};
+use super::links::Member;
 use crate::session::mux::{Hears, Listeners};
+use crate::session::shell::member::State;
 
 /// A listener that one side requested.
 pub(super) struct Listened<L: Link> {
@@ -36,14 +37,14 @@ impl<L: Link> Bridge<L> {
                 None => {
                     let on = Rc::clone(member);
                     let listened = Listened { on, wanted: None };
-                    self.listeners.borrow_mut().insert(*listen, listened);
+                    self.engine.listeners.borrow_mut().insert(*listen, listened);
                     self.tell(event);
                 }
             },
             ListenEvent::Ended { listen, .. } | ListenEvent::GivenUp { listen } => {
                 // The listener may have moved to another link.
                 if self.is_on(*listen, member) {
-                    self.listeners.borrow_mut().remove(listen);
+                    self.engine.listeners.borrow_mut().remove(listen);
                     self.tell(event);
                 }
             }
@@ -57,7 +58,7 @@ impl<L: Link> Bridge<L> {
 
     /// The reason to refuse the peer's request for `listen`, if any.
     fn problem_of(&self, listen: ListenId) -> Option<&'static str> {
-        let listeners = self.listeners.borrow();
+        let listeners = self.engine.listeners.borrow();
         if self.hears.get().is_none() {
             Some("this gateway opens no listeners for its peers")
         } else if listeners.contains_key(&listen) {
@@ -70,14 +71,14 @@ impl<L: Link> Bridge<L> {
     }
 
     fn is_on(&self, listen: ListenId, member: &Member<L>) -> bool {
-        let listeners = self.listeners.borrow();
+        let listeners = self.engine.listeners.borrow();
         let listened = listeners.get(&listen);
-        listened.is_some_and(|listened| listened.on.id == member.id)
+        listened.is_some_and(|listened| listened.on.number == member.number)
     }
 
     /// The link of the listener to which a stream with `target` belongs.
     pub(super) fn link_of_listener(&self, target: &str) -> Option<Rc<Member<L>>> {
-        let listeners = self.listeners.borrow();
+        let listeners = self.engine.listeners.borrow();
         let listened = listeners.get(&listen_of_target(target)?);
         listened.map(|listened| Rc::clone(&listened.on))
     }
@@ -86,28 +87,31 @@ impl<L: Link> Bridge<L> {
     /// or has ended. A listener that no other link can request stays on `member`, and ends with
     /// `member`.
     pub(super) fn move_listeners(&self, member: &Member<L>) {
-        let mut links = self.all_links().into_iter();
-        let other = links.find(|other| other.is_up() && other.id != member.id);
+        let mut links = self.carriers.all().into_iter();
+        let other = links.find(|other| other.is_up() && other.number != member.number);
         let mut ended = Vec::new();
-        self.listeners.borrow_mut().retain(|listen, listened| {
-            if listened.on.id != member.id {
-                return true;
-            }
-            if let (Some(other), Some((address, priority))) = (&other, &listened.wanted)
-                && let Some(listens) = other.link.listens()
-                && listens.listen(*listen, address, *priority).is_ok()
-            {
-                // The old listener ends only after the new request, so that the port remains open.
-                if let Some(listens) = member.link.listens() {
-                    listens.unlisten(*listen);
+        self.engine
+            .listeners
+            .borrow_mut()
+            .retain(|listen, listened| {
+                if listened.on.number != member.number {
+                    return true;
                 }
-                listened.on = Rc::clone(other);
-                return true;
-            }
-            let stays = member.state() != State::Gone;
-            ended.extend((!stays).then_some(*listen));
-            stays
-        });
+                if let (Some(other), Some((address, priority))) = (&other, &listened.wanted)
+                    && let Some(listens) = other.link.listens()
+                    && listens.listen(*listen, address, *priority).is_ok()
+                {
+                    // The old listener ends only after the new request, so that the port remains open.
+                    if let Some(listens) = member.link.listens() {
+                        listens.unlisten(*listen);
+                    }
+                    listened.on = Rc::clone(other);
+                    return true;
+                }
+                let stays = member.state() != State::Gone;
+                ended.extend((!stays).then_some(*listen));
+                stays
+            });
         for listen in ended {
             // The requester retries once a link is up.
             self.tell(ListenEvent::GivenUp { listen });
@@ -121,11 +125,11 @@ impl<L: Link> Bridge<L> {
     }
 
     fn on_its_link(&self, listen: ListenId, say: impl FnOnce(&dyn Listens)) {
-        let member = self
-            .listeners
-            .borrow()
+        let listeners = self.engine.listeners.borrow();
+        let member = listeners
             .get(&listen)
             .map(|listened| Rc::clone(&listened.on));
+        drop(listeners);
         if let Some(listens) = member.as_ref().and_then(|member| member.link.listens()) {
             say(listens);
         }
@@ -139,26 +143,26 @@ impl<L: Link> Listeners for Rc<Bridge<L>> {
     }
 
     fn listen(&self, address: &str, priority: Priority) -> Result<ListenId, ListenError> {
-        let mut links = self.all_links().into_iter();
+        let mut links = self.carriers.all().into_iter();
         let member = links.find(|member| member.is_up());
         let member = member.ok_or(ListenError::NotReady)?;
         let listens = member.link.listens().ok_or(ListenError::Unsupported)?;
-        if self.listeners.borrow().len() >= LISTENS_MAX {
+        if self.engine.listeners.borrow().len() >= LISTENS_MAX {
             return Err(ListenError::TooMany);
         }
-        let number = self.listens.get().wrapping_add(1);
+        let number = self.engine.listens.get().wrapping_add(1);
         let listen = ListenId::from_number(number).ok_or(ListenError::TooMany)?;
         listens.listen(listen, address, priority)?;
-        self.listens.set(number);
+        self.engine.listens.set(number);
         let wanted = Some((address.into(), priority));
         let listened = Listened { on: member, wanted };
-        self.listeners.borrow_mut().insert(listen, listened);
+        self.engine.listeners.borrow_mut().insert(listen, listened);
         Ok(listen)
     }
 
     fn unlisten(&self, listen: ListenId) {
         self.on_its_link(listen, |listens| listens.unlisten(listen));
-        self.listeners.borrow_mut().remove(&listen);
+        self.engine.listeners.borrow_mut().remove(&listen);
     }
 
     fn listening(&self, listen: ListenId, address: &str) {
@@ -167,6 +171,6 @@ impl<L: Link> Listeners for Rc<Bridge<L>> {
 
     fn end_listen(&self, listen: ListenId, refusal: Refusal) {
         self.on_its_link(listen, |listens| listens.end_listen(listen, &refusal));
-        self.listeners.borrow_mut().remove(&listen);
+        self.engine.listeners.borrow_mut().remove(&listen);
     }
 }

@@ -34,7 +34,8 @@ impl<L: Link> Bridge<L> {
     /// This side cannot open a stream.
     pub(super) fn open(
         self: &Rc<Self>,
-        (target, priority): (&str, Priority),
+        target: &str,
+        priority: Priority,
         client: Connection,
         refused: Refused,
     ) -> Result<(), Box<NotOpened>> {
@@ -47,7 +48,7 @@ impl<L: Link> Bridge<L> {
         };
         let (number, target) = (self.number(), target.to_owned());
         let bridge = Rc::clone(self);
-        self.asking.borrow_mut().insert(number, None);
+        self.engine.asking.borrow_mut().insert(number, None);
         if begun.is_none() {
             self.count_up();
         }
@@ -55,7 +56,7 @@ impl<L: Link> Bridge<L> {
             async move {
                 let opening = bridge.opened(begun, (&target, priority));
                 let asked = bridge.ask(opening, client, refused).await;
-                bridge.asking.borrow_mut().remove(&number);
+                bridge.engine.asking.borrow_mut().remove(&number);
                 match asked {
                     Some((client, (link, taken, opened))) => {
                         bridge.join((number, link, taken), client, opened).await;
@@ -74,7 +75,7 @@ impl<L: Link> Bridge<L> {
         priority: Priority,
         client: &Connection,
     ) -> Result<Option<Begun<L>>, OpenError> {
-        match *self.progress.borrow() {
+        match self.progress() {
             _ if self.has_ended() => return Err(OpenError::GoingAway),
             Progress::Hello => return Err(OpenError::NotReady),
             Progress::GoingAway => return Err(OpenError::GoingAway),
@@ -113,12 +114,11 @@ impl<L: Link> Bridge<L> {
         client: Connection,
         refused: Refused,
     ) -> Option<(Connection, T)> {
-        let mut ended = self.ended.subscribe();
         let mut open = pin!(open);
         let limit = patience(OPEN_MAX, self.round_trip());
         let doubts = async {
             tokio::time::sleep(DOUBT_AFTER).await;
-            for member in self.all_links() {
+            for member in self.carriers.all() {
                 member.link.probe();
             }
             std::future::pending::<Infallible>().await
@@ -131,7 +131,7 @@ impl<L: Link> Bridge<L> {
                 let text = format!("the peer did not answer the open within {} s", limit.as_secs());
                 Err(NoStream::Refused(Refusal::new(Reason::TimedOut, text)))
             }),
-            _ = ended.wait_for(|ended| *ended) => Err(NoStream::Lost),
+            () = self.ending.begun() => Err(NoStream::Lost),
             never = doubts => match never {},
             // The client's connection has failed, for example by a reset.
             () = client.socket.failed() => {
@@ -176,7 +176,7 @@ impl<L: Link> Bridge<L> {
         let told = answer.is_empty() || client.socket.send_at_once(&answer);
         let io = Joined::new(
             place,
-            &self.unsent,
+            &self.engine.unsent,
             client.socket,
             client.local,
             client.early,

@@ -13,8 +13,9 @@ use tokio::sync::Mutex;
 
 use super::Bridge;
 use super::link::{Link, NoStream, Opening};
-use super::links::{Member, State};
+use super::links::Member;
 use crate::session::mux::Progress;
+use crate::session::shell::member::State;
 
 /// The streams on one link, open or being opened.
 #[derive(Default)]
@@ -89,7 +90,7 @@ impl<L: Link> Bridge<L> {
         for member in links {
             if let Some(open) = member.link.open(target, priority) {
                 return Ok(Some(Begun {
-                    link: member.id,
+                    link: member.number,
                     taken: member.room.take(),
                     open,
                 }));
@@ -107,14 +108,13 @@ impl<L: Link> Bridge<L> {
     /// No link will have room. The error contains the number of streams that the peer permits on
     /// all links together.
     fn links_with_room(&self) -> Result<Vec<Rc<Member<L>>>, OpenError> {
-        let links = self.links.borrow();
-        let up = links.values().filter(|member| member.is_up());
+        let up = self.carriers.up();
         let has_room = |member: &&Rc<Member<L>>| {
             !member.link.is_full() && member.room.taken() < member.link.streams_max()
         };
-        let mut best: Vec<_> = up.clone().filter(has_room).cloned().collect();
-        if best.is_empty() && !up.clone().any(|member| member.link.is_full()) {
-            let allowed = up.map(|member| member.link.streams_max());
+        let mut best: Vec<_> = up.iter().filter(has_room).cloned().collect();
+        if best.is_empty() && !up.iter().any(|member| member.link.is_full()) {
+            let allowed = up.iter().map(|member| member.link.streams_max());
             let allowed = allowed.fold(0, usize::saturating_add);
             return Err(OpenError::PeerStreamLimit {
                 streams_max: allowed as u64,
@@ -128,7 +128,7 @@ impl<L: Link> Bridge<L> {
     fn turns(&self, target: &str) -> Rc<Mutex<()>> {
         match self.link_of_listener(target) {
             Some(member) => Rc::clone(&member.turns),
-            None => Rc::clone(&self.turns),
+            None => Rc::clone(&self.engine.turns),
         }
     }
 
@@ -147,10 +147,9 @@ impl<L: Link> Bridge<L> {
         target: &str,
         priority: Priority,
     ) -> Result<Begun<L>, NoStream> {
-        let mut ended = self.ended.subscribe();
         tokio::select! {
             biased;
-            _ = ended.wait_for(|ended| *ended) => Err(NoStream::NotTaken),
+            () = self.ending.begun() => Err(NoStream::NotTaken),
             () = self.reached(Progress::GoingAway) => Err(NoStream::NotTaken),
             begun = self.begin_in_turn(target, priority) => Ok(begun),
         }
@@ -160,7 +159,7 @@ impl<L: Link> Bridge<L> {
         let turns = self.turns(target);
         let _turn = turns.lock().await;
         loop {
-            let woken = self.room_wake.notified();
+            let woken = self.engine.room_wake.notified();
             if let Ok(Some(begun)) = self.begin(target, priority) {
                 return begun;
             }
@@ -171,16 +170,16 @@ impl<L: Link> Bridge<L> {
     /// Wakes the opens that wait for room on a link.
     pub(super) fn has_room(&self) {
         self.count_up();
-        self.room_wake.notify_waiters();
+        self.engine.room_wake.notify_waiters();
     }
 
     /// Publishes the number of links that are up and the number that the streams need.
     pub(super) fn count_up(&self) {
-        let links = self.links.borrow();
+        let links = self.carriers.view();
         let counts = links
             .values()
             .filter(|member| matches!(member.state(), State::Up | State::Leaving))
-            .filter(|member| !member.is_retired());
+            .filter(|member| !member.retired.get());
         let up = counts.clone().count();
         let met = counts.clone().filter_map(|member| member.room.met.get());
         // For a link that was never full, the limit of the other links is used.
@@ -190,9 +189,9 @@ impl<L: Link> Bridge<L> {
             member.link.streams_max().min(met)
         });
         let room = room.fold(0, usize::saturating_add);
-        let outdated = counts.filter(|member| member.is_outdated()).count();
+        let outdated = counts.filter(|member| member.outdated.get()).count();
         let sends = links_wanted(self.stream_count(), room, up);
-        self.numbers.send_if_modified(|numbers| {
+        self.carriers.numbers.send_if_modified(|numbers| {
             let before = *numbers;
             (numbers.up, numbers.outdated, numbers.sends) = (up, outdated, sends);
             *numbers != before

@@ -8,8 +8,9 @@ use muxtunnel_proto::Outcome;
 
 use super::Bridge;
 use super::link::{Link, Receiver};
-use super::stream::{End, Joined};
+use super::stream::Joined;
 use crate::io::duplex;
+use crate::stream::local_stream::End;
 
 /// Maximum number of payload pieces in one write.
 const SLICES_MAX: usize = 64;

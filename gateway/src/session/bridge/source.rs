@@ -13,11 +13,12 @@ use tokio::time::Instant;
 
 use super::Bridge;
 use super::link::{Link, Payload, Sender};
-use super::stream::{End, Joined};
+use super::stream::Joined;
 use crate::base::pace::Turn;
 use crate::io::duplex;
 use crate::stream::batch::Appetite;
 use crate::stream::buffers::Buffer;
+use crate::stream::local_stream::End;
 
 /// How long a stream with a failed local end waits for credit to send the bytes that precede the
 /// failure.

@@ -6,11 +6,10 @@
 
 use std::cell::Cell;
 use std::io::ErrorKind;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::Timeouts;
 use muxtunnel_proto::{Outcome, ResetCode};
 use tokio::sync::Notify;
 
@@ -19,34 +18,30 @@ use super::room::Taken;
 use super::{Bridge, sink, source};
 use crate::base::closing::Reason;
 use crate::io::local_end::LocalEnd;
-use crate::stream::account::{Account, Local};
-use crate::stream::life::{Cut, Life};
-use crate::stream::timeouts;
+use crate::stream::account::Local;
+use crate::stream::life::Cut;
+use crate::stream::local_stream::{CUT_DELIVERY_MAX, End, LocalStream};
 
-/// How long a cut stream's local end may take to accept the received bytes.
-const CUT_DELIVERY_MAX: Duration = Duration::from_secs(10);
-
-/// How one direction ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    Clean,
-    Cut,
-}
-
-pub(super) struct Joined {
+pub(crate) struct Joined {
+    local: LocalStream,
     pub(super) id: u64,
     /// The number of the stream's link.
     pub(super) link: u64,
-    pub(super) socket: Box<dyn LocalEnd>,
     /// Bytes that were read from the client before the open, to be sent first.
     pub(super) early: Cell<Vec<u8>>,
-    pub(super) life: Life,
-    pub(super) account: Account,
     /// The stream's payload that was sent and that the library still holds.
     pub(super) unsent: Arc<Unsent>,
     cut_wake: Notify,
     /// The stream's place on its link.
     _place: Taken,
+}
+
+impl Deref for Joined {
+    type Target = LocalStream;
+
+    fn deref(&self) -> &LocalStream {
+        &self.local
+    }
 }
 
 impl Joined {
@@ -58,15 +53,13 @@ impl Joined {
         local: Local,
         early: Vec<u8>,
     ) -> Self {
-        let life = Life::new(false);
-        life.open();
+        let local = LocalStream::new(socket, local, false);
+        local.life.open();
         Self {
+            local,
             id,
             link,
-            socket,
             early: Cell::new(early),
-            life,
-            account: Account::new(local),
             unsent: Unsent::part_of(unsent),
             cut_wake: Notify::new(),
             _place: place,
@@ -113,19 +106,6 @@ impl Joined {
             woken.await;
         }
     }
-
-    fn delivers(&self) -> bool {
-        self.life.why_cut().is_some_and(|cut| cut.deliver)
-    }
-
-    /// Checks the stream's time-outs and its local end ([`timeouts::check`]).
-    pub(super) fn check(
-        &self,
-        timeouts: Timeouts,
-        now: Instant,
-    ) -> Option<(Reason, Option<ErrorKind>)> {
-        timeouts::check(timeouts, (&self.account, &self.life), &*self.socket, now)
-    }
 }
 
 /// An open stream in the session's table and in the figures. Dropping the value removes the stream,
@@ -139,7 +119,7 @@ struct Open<'a, L: Link> {
 impl<'a, L: Link> Open<'a, L> {
     fn begin(bridge: &'a Bridge<L>, io: &Rc<Joined>) -> Self {
         io.account.opened(&bridge.telemetry);
-        bridge.streams.borrow_mut().insert(io.id, Rc::clone(io));
+        bridge.streams.add(io.id, io);
         Self {
             bridge,
             io: Rc::clone(io),
@@ -149,28 +129,20 @@ impl<'a, L: Link> Open<'a, L> {
 
     /// Reports the end of the stream. `clean`: both directions ended in order.
     fn report(&self, clean: bool) {
-        let cut = self.io.life.why_cut();
-        let reason = match cut {
-            Some(cut) => cut.reason,
-            None if clean => Reason::Completed,
-            None => Reason::CarrierLost,
-        };
-        self.closed(reason, cut.and_then(|cut| cut.error));
-    }
-
-    fn closed(&self, reason: Reason, error: Option<ErrorKind>) {
-        if !self.is_reported.replace(true) {
-            let (telemetry, peer) = (&self.bridge.telemetry, self.bridge.peer());
-            self.io.account.closed(telemetry, &peer, reason, error);
-        }
+        self.is_reported.set(true);
+        let bridge = self.bridge;
+        self.io.report(&bridge.telemetry, &bridge.peer(), clean);
     }
 }
 
 impl<L: Link> Drop for Open<'_, L> {
     fn drop(&mut self) {
-        self.closed(Reason::Fault, None);
-        self.bridge.streams.borrow_mut().remove(&self.io.id);
-        self.bridge.idle_wake.notify_waiters();
+        if !self.is_reported.get() {
+            let (telemetry, peer) = (&self.bridge.telemetry, self.bridge.peer());
+            let account = &self.io.account;
+            account.closed(telemetry, &peer, Reason::Fault, None);
+        }
+        self.bridge.stream_gone(self.io.id);
     }
 }
 
@@ -204,18 +176,14 @@ impl<L: Link> Bridge<L> {
             receiver.stop(code);
         }
         open.report(clean);
-        if clean {
-            io.socket.end_in_order();
-        } else if io.delivers() {
-            let _ = tokio::time::timeout(CUT_DELIVERY_MAX, io.socket.delivered()).await;
-        }
+        io.local.end(clean).await;
         drop((open, io));
         self.stream_ended();
     }
 
     /// Updates the session after a stream has ended.
     pub(super) fn stream_ended(&self) {
-        for member in self.all_links() {
+        for member in self.carriers.all() {
             self.end_empty(&member);
         }
         self.has_room();

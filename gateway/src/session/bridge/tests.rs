@@ -31,9 +31,10 @@ use crate::io::quic::{Connection, tests as ends};
 use crate::io::socket::Keepalive;
 use crate::io::transport::Tcp;
 use crate::net::dial::Dialled;
+use crate::session::context::Context;
 use crate::session::end::SessionEnd;
 use crate::session::mux::{Dial, Dialler, Mux, OpenEnd, Progress};
-use crate::session::new_session::{self, Context};
+use crate::session::new_session;
 use crate::stream::account::Local as LocalIs;
 use crate::stream::early_data::Connection as Client;
 

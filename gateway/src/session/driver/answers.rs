@@ -16,32 +16,6 @@ pub(super) struct Asked {
 }
 
 impl Driver {
-    /// Implements [`Mux::answers`](crate::session::mux::Mux::answers).
-    pub(super) fn answers(&self) -> bool {
-        let carriers = self.carriers.view();
-        let mut up = carriers
-            .values()
-            .filter(|carrier| carrier.is_up())
-            .peekable();
-        up.peek().is_some() && up.all(|carrier| !carrier.is_overdue())
-    }
-
-    /// Implements [`Mux::owes_an_answer`](crate::session::mux::Mux::owes_an_answer).
-    pub(super) fn owes_an_answer(&self) -> bool {
-        let carriers = self.carriers.view();
-        let mut up = carriers.values().filter(|carrier| carrier.is_up());
-        up.any(|carrier| carrier.unanswered_since().is_some())
-    }
-
-    /// Implements [`Mux::ask`](crate::session::mux::Mux::ask).
-    pub(super) fn ask(self: &Rc<Self>) {
-        let carriers = self.carriers.all();
-        let up = carriers.iter().filter(|carrier| carrier.is_up());
-        up.for_each(|carrier| {
-            self.ask_on(carrier);
-        });
-    }
-
     /// Requests an answer on the carrier, unless the peer still owes an answer. Returns whether the
     /// protocol or the transport has such a request.
     pub(super) fn ask_on(self: &Rc<Self>, carrier: &Carrier) -> bool {
@@ -77,10 +51,5 @@ impl Carrier {
             .then(|| self.asked.take())
             .flatten()
             .map(|asked| asked.at)
-    }
-
-    fn is_overdue(&self) -> bool {
-        let path = self.stats.path_info();
-        path.is_some_and(|path| path.is_overdue())
     }
 }

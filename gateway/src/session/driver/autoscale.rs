@@ -11,7 +11,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::status::Limit;
-use muxtunnel_proto::CarrierId;
 
 use super::Driver;
 use crate::base::carrier_history::{self, CarrierHistory, Gateway};
@@ -24,7 +23,8 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
 struct Seen {
-    carriers: BTreeMap<CarrierId, CarrierHistory>,
+    /// By number.
+    carriers: BTreeMap<u64, CarrierHistory>,
     cpu: ThreadCpu,
 }
 
@@ -44,14 +44,15 @@ pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
 
 impl Driver {
     fn sample_carriers(&self, now: Instant, seen: &mut Seen) -> carrier_autoscaler::Sample {
-        let session = self.session.view();
+        let session = self.engine.session.view();
         let gateway = Gateway {
             protocol: self.config.protocol,
             budget: self.config.memory.receive.0,
             cpu: seen.cpu.part(now),
         };
         let carriers = self.carriers.view();
-        seen.carriers.retain(|id, _| carriers.contains_key(id));
+        seen.carriers
+            .retain(|number, _| carriers.contains_key(number));
         let mut sample = carrier_autoscaler::Sample {
             at: now,
             up: 0,
@@ -60,13 +61,13 @@ impl Driver {
             rate: 0.0,
             rtt: Duration::MAX,
         };
-        for (id, carrier) in carriers.iter().filter(|(_, carrier)| carrier.is_up()) {
+        for (number, carrier) in carriers.iter().filter(|(_, carrier)| carrier.is_up()) {
             sample.up += 1;
             let path = carrier.transport.path();
             let Some(Ok(path)) = path.map(Path::info) else {
                 continue;
             };
-            let history = seen.carriers.entry(*id).or_default();
+            let history = seen.carriers.entry(*number).or_default();
             let received = carrier.stats.received();
             let budget_used = session.receive_budget_used();
             history.add(
@@ -81,7 +82,7 @@ impl Driver {
             let verdict = history.verdict;
             sample.rate += verdict.map_or(0.0, |verdict| verdict.sent as f64);
             sample.rtt = sample.rtt.min(path.rtt_min);
-            if session.takes_bulk(*id) {
+            if session.takes_bulk(carrier.id) {
                 sample.bulk += 1;
                 let held = verdict.is_some_and(|verdict| is_held(verdict.limit));
                 sample.held += usize::from(held);

@@ -174,7 +174,7 @@ impl Driver {
             .buffer
             .take()
             .unwrap_or_else(|| self.share.pool().take(Size::Large));
-        let payload = self.session.view().receiving(carrier.id);
+        let payload = self.engine.session.view().receiving(carrier.id);
         let payload = payload.map(|receive| receive.length);
         let aim = unread.aim.bytes(unread.filled, payload);
         // Splicing requires unencrypted bytes in the kernel.
@@ -333,7 +333,7 @@ impl Driver {
             *slice = IoSlice::new(&bytes[range]);
         }
         let total = std::mem::take(&mut run.bytes);
-        let Some(io) = self.streams.get(stream) else {
+        let Some(io) = self.stream(stream) else {
             self.keep(stream, run.offset, &slices[..count]);
             return;
         };

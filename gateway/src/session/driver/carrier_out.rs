@@ -290,7 +290,7 @@ impl Driver {
         header: &[u8],
         payload: &Payload,
     ) -> std::io::Result<()> {
-        let Some(io) = self.streams.get(payload.stream) else {
+        let Some(io) = self.stream(payload.stream) else {
             return Ok(());
         };
         io.put_header(payload.range.start, header);
@@ -309,7 +309,9 @@ impl Driver {
                     None => Chunk::Control(pipe.read_all(0)?),
                 });
                 if let Some(twin) = twin {
-                    self.retention.keep(payload.token, Retained::Pipe(twin));
+                    self.engine
+                        .retention
+                        .keep(payload.token, Retained::Pipe(twin));
                 }
             }
             Some(Ready::Buffer(batch)) => {
@@ -331,7 +333,8 @@ impl Driver {
     fn keep_batch(&self, mut batch: Batch, span: usize, token: Token) -> Chunk {
         let permit = batch.take_permit();
         let batch = Rc::new(batch);
-        self.retention
+        self.engine
+            .retention
             .keep(token, Retained::Batch(Rc::clone(&batch)));
         Chunk::Kept {
             batch,
@@ -351,7 +354,7 @@ impl Driver {
         header: &[u8],
         payload: &Payload,
     ) -> std::io::Result<()> {
-        let retained = self.retention.take(payload.token);
+        let retained = self.engine.retention.take(payload.token);
         let batch = match retained {
             Some(Retained::Batch(batch)) => batch,
             Some(Retained::Pipe(mut pipe)) => Rc::new(Batch::copied_from(&mut pipe, header.len())?),
@@ -361,7 +364,8 @@ impl Driver {
                 ));
             }
         };
-        self.retention
+        self.engine
+            .retention
             .keep(payload.token, Retained::Batch(Rc::clone(&batch)));
         queue.push_control(header);
         let place = batch.place(&payload.range);

@@ -35,15 +35,15 @@ impl Driver {
     /// next deadline.
     pub(super) async fn run_timeouts(self: &Rc<Self>) -> SessionEnd {
         loop {
-            let deadline = self.session.view().poll_timeout();
-            self.deadline.until.set(deadline);
+            let deadline = self.engine.session.view().poll_timeout();
+            self.engine.deadline.until.set(deadline);
             match deadline {
-                None => self.deadline.too_late.notified().await,
+                None => self.engine.deadline.too_late.notified().await,
                 Some(deadline) => {
                     tokio::select! {
                         biased;
                         () = tokio::time::sleep_until(deadline.into()) => {}
-                        () = self.deadline.too_late.notified() => {}
+                        () = self.engine.deadline.too_late.notified() => {}
                     }
                     if let Err(error) = self.try_update(|session| session.handle_timeout(now())) {
                         return error.into();

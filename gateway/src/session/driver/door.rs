@@ -18,8 +18,6 @@ pub(super) struct SessionCell {
     session: RefCell<Box<dyn Session>>,
     /// Whether events are being handled.
     settling: Cell<bool>,
-    /// Whether a task of the session has panicked; such a session is no longer used.
-    broken: Cell<bool>,
 }
 
 impl SessionCell {
@@ -27,19 +25,12 @@ impl SessionCell {
         Self {
             session: RefCell::new(session),
             settling: Cell::new(false),
-            broken: Cell::new(false),
         }
     }
 
     /// Borrows the session for reading. Drop the guard before any change.
     pub(super) fn view(&self) -> Ref<'_, dyn Session> {
         Ref::map(self.session.borrow(), |session| &**session)
-    }
-
-    /// Marks the session as broken, so that changes have no consequences. Returns whether the
-    /// session was already broken.
-    pub(super) fn give_up(&self) -> bool {
-        self.broken.replace(true)
     }
 }
 
@@ -58,7 +49,7 @@ impl Driver {
         end: SessionEnd,
         change: impl FnOnce(&mut (dyn Session + 'static)) -> R,
     ) -> R {
-        let result = change(&mut **self.session.session.borrow_mut());
+        let result = change(&mut **self.engine.session.session.borrow_mut());
         self.settle(end);
         result
     }
@@ -72,14 +63,14 @@ impl Driver {
         self: &Rc<Self>,
         change: impl FnOnce(&mut (dyn Session + 'static)) -> Result<R, SessionError>,
     ) -> Result<R, SessionError> {
-        let result = change(&mut **self.session.session.borrow_mut());
+        let result = change(&mut **self.engine.session.session.borrow_mut());
         match &result {
             Ok(_) => self.settle(SessionEnd::Closed),
             Err(_) => {
                 // No change by a handler may end the session before the caller does.
-                let settling = self.session.settling.replace(true);
+                let settling = self.engine.session.settling.replace(true);
                 self.hand_on_events();
-                self.session.settling.set(settling);
+                self.engine.session.settling.set(settling);
             }
         }
         result
@@ -88,8 +79,8 @@ impl Driver {
     fn settle(self: &Rc<Self>, end: SessionEnd) {
         // Before the first carrier there is no receiver of events.
         if !self.carriers.has_begun()
-            || self.session.broken.get()
-            || self.session.settling.replace(true)
+            || self.is_broken()
+            || self.engine.session.settling.replace(true)
         {
             return;
         }
@@ -97,31 +88,31 @@ impl Driver {
         loop {
             // The session ends before its last events are handled, since the handlers use the
             // reason of the end.
-            if self.session.view().is_over()
+            if self.engine.session.view().is_over()
                 && let Some(end) = end.take()
             {
-                self.end(end, None);
+                self.end(end);
             }
             self.hand_on_events();
-            let is_over_now = end.is_some() && self.session.view().is_over();
+            let is_over_now = end.is_some() && self.engine.session.view().is_over();
             if !is_over_now && !self.bury() {
                 break;
             }
         }
-        self.session.settling.set(false);
+        self.engine.session.settling.set(false);
         self.publish();
     }
 
     /// Handles the session's events, and drops the batches that the session will not retransmit.
     fn hand_on_events(self: &Rc<Self>) {
-        let mut session = self.session.session.borrow_mut();
+        let mut session = self.engine.session.session.borrow_mut();
         while let Some(event) = session.poll_event() {
             drop(session);
             self.handle_event(event);
-            session = self.session.session.borrow_mut();
+            session = self.engine.session.session.borrow_mut();
         }
         while let Some(token) = session.poll_released() {
-            drop(self.retention.take(token));
+            drop(self.engine.retention.take(token));
         }
     }
 
@@ -129,10 +120,10 @@ impl Driver {
     /// Wakes [`Self::run_timeouts`] if the next deadline is earlier than the end of its sleep.
     /// Updates the status page.
     fn publish(&self) {
-        let session = self.session.view();
+        let session = self.engine.session.view();
         let carriers = self.carriers.view();
-        for (id, carrier) in &*carriers {
-            if session.wants_transmit(*id) {
+        for carrier in carriers.values() {
+            if session.wants_transmit(carrier.id) {
                 carrier.wake_transmit();
             }
         }
@@ -145,14 +136,15 @@ impl Driver {
                 .set_session(streams, session.receive_budget_used());
         }
         if !self.has_ended() {
-            self.retention
+            self.engine
+                .retention
                 .count(session.retained_bytes(), &self.telemetry);
         }
         if streams == 0 {
             self.idle_wake.notify_waiters();
         }
         if let Some(deadline) = session.poll_timeout() {
-            self.deadline.hasten(deadline);
+            self.engine.deadline.hasten(deadline);
         }
     }
 }

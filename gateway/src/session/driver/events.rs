@@ -16,7 +16,7 @@ impl Driver {
             Event::CarrierEnded { carrier, reason } => self.carrier_given_up(carrier, reason),
             Event::CarrierRetired { carrier } => self.carrier_retired(carrier),
             Event::CarriersWanted { count } => self.carriers_wanted(count),
-            Event::GoAway => drop(self.progress.send_replace(Progress::GoingAway)),
+            Event::GoAway => self.leave(),
             Event::Incoming {
                 stream,
                 target,
@@ -26,7 +26,7 @@ impl Driver {
             Event::OpenFailed { stream, refusal } => self.open_failed(stream, refusal),
             Event::OpenReturned { stream } => self.open_returned(stream),
             Event::Writable { stream } => {
-                if let Some(io) = self.streams.get(stream) {
+                if let Some(io) = self.stream(stream) {
                     io.wake_source();
                 }
             }
@@ -40,12 +40,13 @@ impl Driver {
     /// The session is established, so its first carrier is up.
     fn ready(&self) {
         self.carrier_up(CarrierId::FIRST);
-        self.packets.agree(self.session.view().has_datagrams());
-        self.progress.send_replace(Progress::Ready);
+        self.packets
+            .agree(self.engine.session.view().has_datagrams());
+        self.advance(Progress::Ready);
     }
 
     fn opened(self: &Rc<Self>, stream: StreamId, address: &str) {
-        if let Some(io) = self.streams.get(stream)
+        if let Some(io) = self.stream(stream)
             && !io.opened(&self.telemetry, address)
         {
             io.abandon(self, Reason::ClientReset, None);
@@ -53,13 +54,13 @@ impl Driver {
     }
 
     fn open_failed(&self, stream: StreamId, refusal: Refusal) {
-        if let Some(io) = self.streams.get(stream) {
+        if let Some(io) = self.stream(stream) {
             io.refused(refusal);
         }
     }
 
     fn open_returned(&self, stream: StreamId) {
-        match self.streams.get(stream) {
+        match self.stream(stream) {
             // The gateway shuts down all its sessions, so no other session can take the open.
             Some(io) if self.ending.reason() == Some(Reason::Drained) => {
                 io.refused(Refusal::new(
@@ -73,14 +74,14 @@ impl Driver {
     }
 
     fn finished(&self, stream: StreamId) {
-        match self.streams.get(stream) {
+        match self.stream(stream) {
             Some(io) => io.peer_finished(),
             None => self.incoming_finished(stream),
         }
     }
 
     pub(super) fn cut(self: &Rc<Self>, stream: StreamId, cause: Outcome) {
-        match (self.streams.get(stream), self.ending.reason()) {
+        match (self.stream(stream), self.ending.reason()) {
             (Some(io), Some(reason)) => io.cut(reason),
             // The local end of a stalled stream takes no bytes, so the received bytes are dropped.
             (Some(io), None) if cause == Outcome::Stalled => io.abandon(self, cause.into(), None),

@@ -63,7 +63,7 @@ impl Driver {
             target,
             arrived: Arrived::default(),
         };
-        self.streams.incoming().insert(stream, incoming);
+        self.engine.incoming.borrow_mut().insert(stream, incoming);
     }
 
     /// Answers the open, unless the stream was cut in the meantime. Returns the stream if it is
@@ -73,7 +73,7 @@ impl Driver {
         stream: StreamId,
         dialled: Result<Dialled, Refusal>,
     ) -> Option<Rc<StreamIo>> {
-        let incoming = self.streams.incoming().remove(&stream)?;
+        let incoming = self.engine.incoming.borrow_mut().remove(&stream)?;
         match dialled {
             Ok(Dialled {
                 socket,
@@ -87,10 +87,10 @@ impl Driver {
                     address,
                     admission,
                 };
-                let io = StreamIo::accepted(stream, socket, target, incoming.arrived);
+                let io = Rc::new(StreamIo::accepted(stream, socket, target, incoming.arrived));
                 // The local end is a target, which expects no answer.
                 io.opened(&self.telemetry, "");
-                let io = self.streams.add(io);
+                self.streams.add(stream.number(), &io);
                 self.update(|session| session.accept(stream, &reached));
                 Some(io)
             }
@@ -104,7 +104,7 @@ impl Driver {
 
     /// Keeps payload of a stream whose target is being dialled.
     pub(super) fn keep(&self, stream: StreamId, offset: u64, slices: &[std::io::IoSlice<'_>]) {
-        if let Some(incoming) = self.streams.incoming().get_mut(&stream) {
+        if let Some(incoming) = self.engine.incoming.borrow_mut().get_mut(&stream) {
             let Arrived {
                 inbox, reassembly, ..
             } = &mut incoming.arrived;
@@ -112,22 +112,35 @@ impl Driver {
         }
     }
 
+    /// Why this side refuses further streams of the peer. Needed for JMUX only: the other protocols
+    /// tell the peer that the session drains.
+    fn takes_none(&self) -> Option<Refusal> {
+        let has_a_word = self.config.protocol.can().go_away;
+        (!has_a_word && self.has_expired()).then(|| {
+            let text = format!(
+                "{}: the certificate of this session has expired",
+                Code::Draining
+            );
+            Refusal::new(muxtunnel_proto::Reason::General, text)
+        })
+    }
+
     /// Ends all dials, since the session is over.
     pub(super) fn stop_dialling(&self) {
-        let dials = std::mem::take(&mut *self.streams.incoming());
+        let dials = std::mem::take(&mut *self.engine.incoming.borrow_mut());
         for incoming in dials.into_values() {
             incoming.dial.abort();
         }
     }
 
     pub(super) fn incoming_finished(&self, stream: StreamId) {
-        if let Some(incoming) = self.streams.incoming().get_mut(&stream) {
+        if let Some(incoming) = self.engine.incoming.borrow_mut().get_mut(&stream) {
             incoming.arrived.finished = true;
         }
     }
 
     pub(super) fn incoming_cut(self: &Rc<Self>, stream: StreamId, cause: Outcome) {
-        let incoming = self.streams.incoming().remove(&stream);
+        let incoming = self.engine.incoming.borrow_mut().remove(&stream);
         if let Some(incoming) = incoming {
             tracing::debug!(
                 stream = stream.number(),

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_proto::{CarrierId, patience};
 
+use super::stream::StreamIo;
 use super::{Carrier, Driver, SessionEnd, now};
 use crate::io::socket::KeepaliveConfig;
 use crate::session::mux::Progress;
@@ -107,7 +108,7 @@ impl Driver {
         }
         let silence = now.saturating_duration_since(heard.at);
         let configured = self.config.liveness;
-        let is_asked = || path.is_none() || self.streams.is_one_unanswered();
+        let is_asked = || path.is_none() || self.streams.any(StreamIo::is_unanswered);
         let may_be_dead = silence >= SILENCE_OF_NOTE.min(configured) && is_asked();
         let is_due = may_be_dead || silence >= configured;
         if carrier.unanswered_since().is_none() && !is_due {
@@ -123,7 +124,9 @@ impl Driver {
         let since = match carrier.unanswered_since() {
             Some(asked) => asked,
             // The peer answers no probe. Without an open stream, nothing is lost by another dial.
-            None if may_be_dead && path.is_some() && !self.streams.is_one_open() => heard.at,
+            None if may_be_dead && path.is_some() && !self.streams.any(|io| io.is_open()) => {
+                heard.at
+            }
             None => return None,
         };
         (now.saturating_duration_since(since) >= limit).then(|| {

@@ -4,40 +4,14 @@ use std::rc::Rc;
 
 use muxtunnel_proto::CarrierId;
 
-use super::carrier::State;
 use super::{Carrier, Driver, SessionEnd};
-use crate::session::mux::{CarrierFigures, PoolState};
+use crate::session::mux::PoolState;
 
 impl Driver {
-    /// Starts the orderly retirement of one carrier: of a carrier marked for replacement, otherwise
-    /// of the newest carrier. Returns whether a carrier could be retired.
-    pub(crate) fn retire_one(self: &Rc<Self>) -> bool {
-        let carriers = self.carriers.view();
-        let up = carriers.values().rev().filter(|carrier| carrier.is_up());
-        let chosen = up.max_by_key(|carrier| (carrier.outdated.get(), carrier.id));
-        let Some(carrier) = chosen.map(Rc::clone) else {
-            return false;
-        };
-        drop(carriers);
-        let begins = self.update(|session| {
-            let begins = session.retire_carrier(carrier.id);
-            if begins {
-                carrier.set_state(State::Retiring);
-            }
-            begins
-        });
-        if begins {
-            self.carriers.count_up();
-        } else {
-            self.end_outdated(&carrier);
-        }
-        begins
-    }
-
     /// Ends `carrier` if it cannot be retired and is the only remaining carrier marked for
     /// replacement. A carrier cannot be retired while frames on other carriers depend on its
     /// frames. Another carrier retransmits the undelivered bytes.
-    fn end_outdated(&self, carrier: &Carrier) {
+    pub(super) fn end_outdated(&self, carrier: &Carrier) {
         let carriers = self.carriers.view();
         let mut others = carriers.values().filter(|other| other.id != carrier.id);
         let is_last = carrier.outdated.get()
@@ -49,26 +23,20 @@ impl Driver {
         }
     }
 
-    /// Figures of the carriers that are up.
-    pub(super) fn figures(&self) -> Vec<CarrierFigures> {
-        let carriers = self.carriers.view();
-        let up = carriers.values().filter(|carrier| carrier.is_up());
-        up.map(|carrier| carrier.figures()).collect()
-    }
-
-    /// Marks the carriers that match `which` for replacement.
-    pub(super) fn outdate(&self, which: &dyn Fn(&CarrierFigures) -> bool) {
-        for carrier in self.carriers.view().values() {
-            let outdated = carrier.outdated.get() || which(&carrier.figures());
-            carrier.outdated.set(outdated);
-        }
-        self.carriers.count_up();
+    /// Updates the number of carriers.
+    pub(super) fn count_up(&self) {
+        let up = self.carriers.up();
+        let outdated = up.iter().filter(|carrier| carrier.outdated.get()).count();
+        self.carriers.numbers.send_modify(|numbers| {
+            numbers.up = up.len();
+            numbers.outdated = outdated;
+        });
     }
 
     /// Publishes how many carriers this side could use for the bytes that it sends.
     pub(super) fn want_carriers(self: &Rc<Self>, sends: usize) {
         let differs = |pool: &mut PoolState| std::mem::replace(&mut pool.sends, sends) != sends;
-        if self.carriers.numbers().send_if_modified(differs) {
+        if self.carriers.numbers.send_if_modified(differs) {
             let count = u32::try_from(sends).unwrap_or(u32::MAX);
             self.update(|session| session.want_carriers(count));
         }
@@ -78,16 +46,16 @@ impl Driver {
     pub(super) fn carriers_wanted(&self, count: u32) {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         self.carriers
-            .numbers()
+            .numbers
             .send_modify(|pool| pool.peer_sends = count);
     }
 
     /// Records that the session has completed the retirement of a carrier.
     pub(super) fn carrier_retired(&self, id: CarrierId) {
-        if let Some(carrier) = self.carriers.get(id) {
+        if let Some(carrier) = self.carrier(id) {
             carrier.retired.set(true);
             carrier.close();
-            self.carriers.count_up();
+            self.count_up();
         }
     }
 }

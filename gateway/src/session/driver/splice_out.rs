@@ -21,11 +21,11 @@ impl Driver {
     /// The next payload on `carrier`, if it can be spliced.
     pub(super) fn announced(&self, carrier: &Carrier) -> Option<Announced> {
         carrier.plain()?;
-        let receive = self.session.view().receiving(carrier.id)?;
+        let receive = self.engine.session.view().receiving(carrier.id)?;
         if receive.length < SPLICE_BYTES_MIN {
             return None;
         }
-        let io = self.streams.get(receive.stream?)?;
+        let io = self.stream(receive.stream?)?;
         let pipes = &self.share.pool().sink_pipes;
         io.splices(receive.offset, pipes).then_some(Announced {
             io,

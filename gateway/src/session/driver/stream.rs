@@ -10,10 +10,9 @@ mod source;
 
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, IoSlice};
+use std::ops::Deref;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::Timeouts;
 use muxtunnel_proto::{Refusal, Source, StreamId};
 use tokio::sync::Notify;
 
@@ -25,28 +24,19 @@ use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::answer::Answer;
 use crate::io::local_end::LocalEnd;
 use crate::session::mux::{OpenEnd, Refused, is_failed_dial};
-use crate::stream::account::{Account, Local};
+use crate::stream::account::Local;
 use crate::stream::batch::Batch;
 use crate::stream::buffers::Pool;
 use crate::stream::early_data::{Connection, Early};
 use crate::stream::inbox::Inbox;
-use crate::stream::life::{Cut, Life};
+use crate::stream::life::Cut;
+use crate::stream::local_stream::{End, LocalStream};
 use crate::stream::pipe::{Pipe, Pipes};
 use crate::stream::reassembly::Reassembly;
-use crate::stream::timeouts;
 
-/// How long a cut stream's socket may take to accept the received bytes.
-const CUT_DELIVERY_MAX: Duration = Duration::from_secs(10);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Clean,
-    Cut,
-}
-
-pub(super) struct StreamIo {
+pub(crate) struct StreamIo {
     pub(super) id: StreamId,
-    socket: Box<dyn LocalEnd>,
+    local: LocalStream,
     /// Callback for a failed open; kept until the peer answers the open.
     refused: Cell<Option<Refused>>,
     /// How the client is told the outcome of the open.
@@ -57,8 +47,6 @@ pub(super) struct StreamIo {
     has_next: bool,
     /// Why the peer could not dial the target, if the connection is returned for another one.
     failed: RefCell<Option<Refusal>>,
-    life: Life,
-    pub(super) account: Account,
     batch: RefCell<Option<Ready>>,
     /// The client's bytes that were read or sent before the open was answered.
     early: Early,
@@ -66,6 +54,14 @@ pub(super) struct StreamIo {
     reassembly: RefCell<Reassembly>,
     source_wake: Notify,
     sink_wake: Notify,
+}
+
+impl Deref for StreamIo {
+    type Target = LocalStream;
+
+    fn deref(&self) -> &LocalStream {
+        &self.local
+    }
 }
 
 /// A batch that waits until a carrier takes it.
@@ -107,14 +103,12 @@ impl StreamIo {
     ) -> Self {
         Self {
             id,
-            socket,
+            local: LocalStream::new(socket, local, arrived.finished),
             refused: Cell::new(None),
             answer: Cell::new(Answer::None),
             source: None,
             has_next: false,
             failed: RefCell::default(),
-            life: Life::new(arrived.finished),
-            account: Account::new(local),
             batch: RefCell::default(),
             early: Early::default(),
             inbox: RefCell::new(arrived.inbox),
@@ -205,8 +199,8 @@ impl StreamIo {
                     Some(Ready::Pipe(..)) | None => None,
                 };
                 let connection = Connection {
-                    socket: io.socket,
-                    local: io.account.into_local(),
+                    socket: io.local.socket,
+                    local: io.local.account.into_local(),
                     early: io.early.into_bytes(waiting),
                     answer: io.answer.take(),
                     source: io.source,
@@ -291,28 +285,9 @@ impl StreamIo {
         self.life.has_source_ended() && self.has_all() && self.inbox.borrow().is_empty()
     }
 
-    /// Whether both sides have accepted the stream.
-    pub(super) fn is_open(&self) -> bool {
-        self.life.is_open()
-    }
-
     /// Whether the peer has not answered the open.
     pub(super) fn is_unanswered(&self) -> bool {
         !self.life.is_open() && !self.life.is_over()
-    }
-
-    /// Checks the stream's time-outs and its local end ([`timeouts::check`]).
-    pub(super) fn check(
-        &self,
-        timeouts: Timeouts,
-        now: Instant,
-    ) -> Option<(Reason, Option<ErrorKind>)> {
-        timeouts::check(timeouts, (&self.account, &self.life), &*self.socket, now)
-    }
-
-    /// Whether the stream was cut and still delivers received bytes.
-    fn delivers(&self) -> bool {
-        self.life.why_cut().is_some_and(|cut| cut.deliver)
     }
 
     /// Two facts: whether payload waits for its socket, and whether payload waits for earlier
@@ -421,15 +396,13 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
     }
     let clean = source == End::Clean && sink == End::Clean && !io.life.is_over();
     if io.is_open() {
-        report(driver, io, clean);
+        io.report(&driver.telemetry, &driver.peer(), clean);
     }
     io.tell_refused(OpenEnd::Abandoned);
     if io.life.why_cut().is_some_and(|cut| cut.told) {
         io.socket.say_goodbye().await;
-    } else if clean {
-        io.socket.end_in_order();
     } else {
-        delivered(io).await;
+        io.local.end(clean).await;
     }
 }
 
@@ -441,18 +414,6 @@ pub(super) fn report_fault(driver: &Driver, io: &StreamIo) {
             .closed(&driver.telemetry, &peer, Reason::Fault, None);
     }
     io.tell_refused(OpenEnd::Abandoned);
-}
-
-fn report(driver: &Driver, io: &StreamIo, clean: bool) {
-    let cut = io.life.why_cut();
-    let reason = match cut {
-        Some(cut) => cut.reason,
-        None if clean => Reason::Completed,
-        None => Reason::CarrierLost,
-    };
-    let error = cut.and_then(|cut| cut.error);
-    io.account
-        .closed(&driver.telemetry, &driver.peer(), reason, error);
 }
 
 /// Waits for the stream's turn under its forward's rate limit; `None`: the stream was cut in the
@@ -477,12 +438,4 @@ fn fail(driver: &Rc<Driver>, io: &StreamIo, error: &std::io::Error) -> End {
     tracing::debug!(stream = io.id.number(), %error, "Local socket failed");
     io.abandon(driver, io.account.local_reset(), Some(error.kind()));
     End::Cut
-}
-
-/// If the cut permits delivery, waits until the other end of the local socket has received the
-/// written bytes. Otherwise the reset that follows would discard the send buffer.
-async fn delivered(io: &StreamIo) {
-    if io.delivers() {
-        let _ = tokio::time::timeout(CUT_DELIVERY_MAX, io.socket.delivered()).await;
-    }
 }

@@ -8,6 +8,8 @@ mod panics;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::{BitRate, Limits};
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
@@ -15,15 +17,18 @@ use muxtunnel_proto::{NativeConfig, NativeSession, Payload, Priority, ResetCode,
 use muxtunnel_testkit::socket::pair;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, LocalSet};
 
 use super::*;
+use crate::base::closing::Reason;
 use crate::base::forward::{Admission, Forwards};
 use crate::base::memory_budget::MemoryBudget;
+use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::answer::Answer;
 use crate::io::local_socket::LocalSocket;
 use crate::io::transport::{Tcp, Transport};
-use crate::session::mux::OpenEnd;
+use crate::session::mux::{Mux, OpenEnd, Progress};
 use crate::stream::account::Local;
 use forgetful::{Forgetful, Wishes};
 
@@ -95,18 +100,19 @@ async fn agreed_on<Far: AsyncRead + AsyncWrite + Unpin>(
     let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect:\n- name: far\n  address: far:1\n";
     let config = muxtunnel_gateway_config::Config::from_yaml(yaml).unwrap();
     let telemetry = Telemetry::new(&config, "", 1, None);
+    let context = Context {
+        config: config.session(),
+        reloadable: watch::channel(Arc::new(config.reloadable())).1,
+        telemetry,
+        buffers,
+        memory: (MemoryBudget::of(None), 1),
+    };
     let driver = Driver::new(
         Box::new(Forgetful { inner, wishes }),
-        buffers,
-        (
-            config.session(),
-            watch::channel(Arc::new(config.reloadable())).1,
-            MemoryBudget::of(None).draw(config.memory, 1).1,
-        ),
-        telemetry,
+        context.granted(),
         Box::new(|_, _, _| Box::pin(std::future::pending())),
     );
-    driver.add_carrier(near, Vec::new(), None).unwrap();
+    driver.add(near.into(), Vec::new(), None).unwrap();
     let running = Rc::clone(&driver);
     let runs = tokio::task::spawn_local(async move { running.run().await });
     frame(far).await;
@@ -246,7 +252,7 @@ async fn what_a_client_sent_before_its_reset_is_sent_where_there_is_credit_for_i
         client.set_zero_linger().unwrap();
         drop(client);
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let stream = driver.session.view().streams()[0];
+        let stream = driver.engine.session.view().streams()[0];
         let limit = Frame::MaxStreamData {
             stream,
             limit: 2000,
@@ -271,7 +277,7 @@ async fn a_client_that_resets_after_its_end_of_file_ends_the_stream() {
                 break;
             }
         }
-        let stream = driver.session.view().streams()[0];
+        let stream = driver.engine.session.view().streams()[0];
         let opened = Frame::Opened {
             stream,
             address: String::new(),
@@ -349,7 +355,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
         let mut tokens: Vec<u64> = sent.iter().map(|(_, sent)| sent.token.0).collect();
         tokens.dedup();
         assert!(tokens.is_sorted() && tokens.len() > 1);
-        assert_eq!(driver.retention.len(), tokens.len());
+        assert_eq!(driver.engine.retention.len(), tokens.len());
         // Requests the last seven bytes of each frame again, after the frame's header.
         let mut at = 0;
         for (header, sent) in &sent {
@@ -373,7 +379,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
             .released
             .extend(tokens.into_iter().map(Token));
         driver.update(|_session| ());
-        assert!(driver.retention.len() == 0);
+        assert!(driver.engine.retention.len() == 0);
         // No retained batch holds a permit.
         let mut all = Vec::new();
         for _ in 0..crate::stream::buffers::LARGE_MAX {
@@ -399,7 +405,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
 
 /// Answers the opens of all streams of the session.
 async fn take_up(driver: &Rc<Driver>, far: &mut TcpStream) {
-    let streams = driver.session.view().streams();
+    let streams = driver.engine.session.view().streams();
     for stream in streams {
         let opened = Frame::Opened {
             stream,

@@ -10,21 +10,24 @@ use crate::stream::buffers::Pool;
 
 /// What a running session still holds although no stream is open; `None`: it holds nothing.
 pub(super) fn left_over(driver: &Driver, pool: &Rc<Pool>) -> Option<String> {
-    let session = driver.session.view();
+    let session = driver.engine.session.view();
     let queued = |carrier: &Rc<crate::session::driver::Carrier>| !carrier.queue.borrow().is_empty();
     // Without buffers in use, the pool has two references: one of the world, one of the driver's
     // share.
     let held = Rc::strong_count(pool) - 2;
     let counts = [
         ("streams", driver.streams.all().len()),
-        ("streams that are dialled", driver.streams.incoming().len()),
+        (
+            "streams that are dialled",
+            driver.engine.incoming.borrow().len(),
+        ),
         ("streams of the session", session.stream_count()),
         (
             "bytes of receive memory",
             session.receive_budget_used() as usize,
         ),
         ("bytes retained", session.retained_bytes() as usize),
-        ("batches retained", driver.retention.len()),
+        ("batches retained", driver.engine.retention.len()),
         ("buffers in its share", driver.share.lent()),
         ("buffers", held),
         ("pipes", pipes(pool)),
@@ -47,9 +50,12 @@ pub(super) fn left_over(driver: &Driver, pool: &Rc<Pool>) -> Option<String> {
 pub(super) fn remains(driver: &Rc<Driver>, pool: &Rc<Pool>) -> Option<String> {
     let counts = [
         ("streams", driver.streams.all().len()),
-        ("streams that are dialled", driver.streams.incoming().len()),
+        (
+            "streams that are dialled",
+            driver.engine.incoming.borrow().len(),
+        ),
         ("carriers", driver.carriers.view().len()),
-        ("batches retained", driver.retention.len()),
+        ("batches retained", driver.engine.retention.len()),
         // Without tasks and buffers, only the world refers to the driver, and only the world and
         // the driver's share refer to the pool.
         ("tasks", Rc::strong_count(driver) - 1),
@@ -76,7 +82,13 @@ pub(super) fn check(stage: &Stage, driver: &Driver) {
             stage.see(Seen::OutOfOrder);
         }
     }
-    if driver.streams.incoming().values().any(Incoming::holds) {
+    if driver
+        .engine
+        .incoming
+        .borrow()
+        .values()
+        .any(Incoming::holds)
+    {
         stage.see(Seen::HeldWhileDialling);
     }
     let carriers = driver.carriers.view();

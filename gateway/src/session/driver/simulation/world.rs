@@ -27,9 +27,10 @@ use crate::base::memory_budget::MemoryBudget;
 use crate::base::patience::Patience;
 use crate::base::telemetry::Telemetry;
 use crate::io::transport::Transport;
+use crate::session::context::Context;
 use crate::session::driver::{Carrier, Driver};
 use crate::session::hello;
-use crate::session::mux::{CarrierPool, NoCarrier, Progress};
+use crate::session::mux::{CarrierPool, Mux, NoCarrier, Progress};
 use crate::stream::buffers::Pool;
 use mischief::Mischief;
 use streams::{dialler, no_dialler};
@@ -136,17 +137,14 @@ impl World {
                 ENTRY => no_dialler(stage),
                 _ => dialler(stage, &records),
             };
-            Driver::new(
-                stage.profile.session(side),
-                Rc::clone(&pools[side]),
-                (
-                    config.session(),
-                    watch::channel(Arc::new(config.reloadable())).1,
-                    MemoryBudget::of(None).draw(config.memory, 1).1,
-                ),
-                Telemetry::new(&config, "", 1, None),
-                dialler,
-            )
+            let context = Context {
+                config: config.session(),
+                reloadable: watch::channel(Arc::new(config.reloadable())).1,
+                telemetry: Telemetry::new(&config, "", 1, None),
+                buffers: Rc::clone(&pools[side]),
+                memory: (MemoryBudget::of(None), 1),
+            };
+            Driver::new(stage.profile.session(side), context.granted(), dialler)
         });
         Rc::new(Self {
             stage: Rc::clone(stage),
@@ -359,7 +357,7 @@ impl World {
             let (near, far, cable) = wire::carrier(&self.stage, number);
             (near, far, Cable::Wire(cable))
         };
-        match self.drivers[ENTRY].add_carrier(near, Vec::new(), None) {
+        match self.drivers[ENTRY].add(near.into(), Vec::new(), None) {
             Ok(carrier) => {
                 self.stage.say(&format!("carrier {number} is dialled"));
                 self.cables.borrow_mut().push(cable);
@@ -392,7 +390,7 @@ impl World {
         }
         let exit = &self.drivers[EXIT];
         let begins = !exit.carriers.has_begun();
-        if exit.add_carrier(far, unread, None).is_ok() && begins {
+        if exit.add(far.into(), unread, None).is_ok() && begins {
             self.start(EXIT);
         }
     }

@@ -5,9 +5,11 @@ use std::rc::Rc;
 
 use muxtunnel_proto::ResetCode;
 
-use super::{CUT_DELIVERY_MAX, Driver, End, StreamIo, fail, turn};
+use super::{Driver, StreamIo, fail, turn};
 use crate::base::pace::Turn;
 use crate::io::duplex;
+use crate::session::shell::now;
+use crate::stream::local_stream::{CUT_DELIVERY_MAX, End};
 
 /// Runs until this direction of the stream has ended.
 pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
@@ -69,7 +71,7 @@ async fn write_inbox(driver: &Rc<Driver>, io: &StreamIo) -> std::io::Result<()> 
     match written {
         Ok(length) => {
             io.account.received(&driver.telemetry, length);
-            driver.update(|session| session.sink_took(super::super::now(), io.id, length));
+            driver.update(|session| session.sink_took(now(), io.id, length));
             Ok(())
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),

@@ -46,7 +46,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
         if io.life.is_over() {
             return End::Cut;
         }
-        let capacity = driver.session.view().send_capacity(io.id);
+        let capacity = driver.engine.session.view().send_capacity(io.id);
         let Some(capacity) = capacity else {
             return End::Cut;
         };
@@ -92,7 +92,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
                 waited = false;
                 io.early.wait(length);
                 io.batch.replace(Some(batch));
-                let token = driver.retention.next_token();
+                let token = driver.engine.retention.next_token();
                 driver.update(|session| session.source_ready(io.id, length, held, token));
             }
             Ok(_) => return End::Cut,
@@ -170,7 +170,7 @@ async fn asks_for_credit(driver: &Rc<Driver>, io: &StreamIo) -> bool {
     }
     // Credit that arrived before the request wakes no stream, so the function checks the credit
     // first.
-    let capacity = driver.session.view().send_capacity(io.id);
+    let capacity = driver.engine.session.view().send_capacity(io.id);
     let asks = capacity.is_some_and(|capacity| capacity.bytes == 0);
     if asks {
         driver.update(|session| session.want_credit(io.id));
@@ -234,7 +234,7 @@ fn splice(
         return None;
     }
     // Other streams may have used the credit while this stream waited.
-    let capacity = driver.session.view().send_capacity(io.id)?;
+    let capacity = driver.engine.session.view().send_capacity(io.id)?;
     let limit = usize::try_from(capacity.bytes)
         .unwrap_or(usize::MAX)
         .min(capacity.payload_max)
@@ -289,7 +289,7 @@ fn copy(
 ) -> Option<std::io::Result<Read>> {
     let batch_max = driver.batch_max();
     // Other streams may have used the credit while this stream waited.
-    let capacity = driver.session.view().send_capacity(io.id)?;
+    let capacity = driver.engine.session.view().send_capacity(io.id)?;
     if capacity.bytes == 0 {
         return Some(Err(ErrorKind::WouldBlock.into()));
     }

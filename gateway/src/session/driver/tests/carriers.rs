@@ -7,7 +7,7 @@ use tokio::net::UnixStream;
 
 use super::*;
 use crate::io::duplex::Duplex;
-use crate::io::transport::{Detached, Path, Unix};
+use crate::io::transport::{Detached, Path, Proof, Unix};
 use crate::session::mux::NoCarrier;
 
 #[tokio::test(start_paused = true)]
@@ -107,7 +107,7 @@ async fn a_carrier_over_tcp_whose_peer_is_silent_is_probed_after_the_configured_
 
 /// A socket whose peer has proved an identity.
 #[derive(Debug)]
-struct Proved(Box<dyn Transport>);
+struct Proved(Box<dyn Transport>, Proof);
 
 impl Duplex for Proved {
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -140,8 +140,8 @@ impl Transport for Proved {
         self.0.path()
     }
 
-    fn identity(&self) -> Option<&str> {
-        Some("somebody")
+    fn proof(&self) -> Option<&Proof> {
+        Some(&self.1)
     }
 
     fn detach(self: Box<Self>) -> std::io::Result<Box<dyn Detached>> {
@@ -154,10 +154,12 @@ async fn a_further_carrier_has_to_lead_to_who_is_at_the_end_of_the_first() {
     let test = async {
         let (driver, _far) = established(&Rc::default()).await;
         let (near, _other) = pair().await;
-        let stranger = driver.add_carrier(Box::new(Proved(Tcp::boxed(near))), Vec::new(), None);
+        let proof = Proof::of("somebody".to_owned());
+        let proved: Box<dyn Transport> = Box::new(Proved(Tcp::boxed(near), proof));
+        let stranger = driver.add(proved.into(), Vec::new(), None);
         assert!(matches!(stranger, Err(NoCarrier::Stranger(_))));
         let (near, _another) = pair().await;
-        let known = driver.add_carrier(Tcp::boxed(near), Vec::new(), None);
+        let known = driver.add(Tcp::boxed(near).into(), Vec::new(), None);
         assert!(!matches!(known, Err(NoCarrier::Stranger(_))));
     };
     LocalSet::new().run_until(test).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Cable, World};
 use crate::session::driver::simulation::seen::Seen;
-use crate::session::mux::Progress;
+use crate::session::mux::{CarrierPool, Mux, Progress};
 
 /// Maximum number of events for which a fault waits, not counting [`HELLO_ACTIVITY`].
 const ACTIVITY_MAX: usize = 1000;

@@ -16,7 +16,7 @@ use crate::session::driver::simulation::record::{
 };
 use crate::session::driver::simulation::seen::Seen;
 use crate::session::driver::simulation::stage::{Stage, Whose};
-use crate::session::mux::{Dial, Dialler, OpenEnd, Progress, Refused};
+use crate::session::mux::{Dial, Dialler, Mux, OpenEnd, Progress, Refused};
 use crate::stream::account::Local;
 use crate::stream::early_data::Connection;
 

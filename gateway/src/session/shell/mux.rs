@@ -1,11 +1,10 @@
-//! The bridge as a [`Mux`].
+//! The shell as a [`Mux`].
 
 use std::rc::Rc;
 
 use muxtunnel_proto::{Assignment, Priority};
 
-use super::Bridge;
-use super::link::Link;
+use super::{Engine, Shell, now};
 use crate::io::carrier::Carrier;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
@@ -19,7 +18,7 @@ use crate::session::mux::{
 use crate::stream::early_data::Connection;
 use crate::stream::packet::Packet;
 
-impl<L: Link> Mux for Rc<Bridge<L>> {
+impl<E: Engine> Mux for Rc<Shell<E>> {
     fn open(
         &self,
         target: &str,
@@ -27,25 +26,23 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
         client: Connection,
         refused: Refused,
     ) -> Result<(), Box<NotOpened>> {
-        Bridge::open(self, (target, priority), client, refused)
+        E::open(self, target, priority, client, refused)
     }
 
     fn run(&self) -> Local<'_, SessionEnd> {
-        Box::pin(Bridge::run(self))
+        Box::pin(Shell::run(self))
     }
 
     fn guard<'a>(&'a self, task: Local<'a, ()>) -> Local<'a, ()> {
-        Box::pin(Bridge::guard(Self::clone(self), task))
+        Box::pin(Shell::guard(Self::clone(self), task))
     }
 
     fn go_away(&self) {
-        for member in self.all_links() {
-            self.take_no_more(&member);
-        }
+        E::go_away(self);
     }
 
     fn leave(&self) {
-        self.advance(Progress::GoingAway);
+        Shell::leave(self);
     }
 
     fn shut_down(&self) {
@@ -57,60 +54,64 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
     }
 
     fn progress(&self) -> Progress {
-        *self.progress.borrow()
+        Shell::progress(self)
     }
 
     fn reached(&self, wanted: Progress) -> Local<'_, ()> {
-        Box::pin(Bridge::reached(self, wanted))
+        Box::pin(Shell::reached(self, wanted))
     }
 
     fn has_ended(&self) -> bool {
-        Bridge::has_ended(self)
+        Shell::has_ended(self)
     }
 
     fn stream_count(&self) -> usize {
-        Bridge::stream_count(self)
+        Shell::stream_count(self)
     }
 
     fn idle(&self) -> Local<'_, ()> {
-        Box::pin(Bridge::idle(self))
+        Box::pin(Shell::idle(self))
     }
 
     fn streams_gone(&self) -> Local<'_, ()> {
-        Box::pin(Bridge::streams_gone(self))
+        Box::pin(Shell::streams_gone(self))
     }
 
     fn peer(&self) -> Rc<str> {
-        Bridge::peer(self)
+        Shell::peer(self)
     }
 
     fn identity(&self) -> Option<Rc<str>> {
-        Bridge::identity(self)
+        Shell::identity(self)
     }
 
-    /// A session without a link ends, so it never waits for a link.
     fn waits(&self) -> bool {
-        false
+        let is_lost = self.carriers.has_begun() && self.carriers.view().is_empty();
+        is_lost && !self.has_ended()
     }
 
     fn answers(&self) -> bool {
-        Bridge::answers(self)
+        let up = self.carriers.up();
+        !up.is_empty() && up.iter().all(|carrier| E::answers(carrier))
     }
 
     fn ask(&self) {
-        Bridge::ask_all(self);
+        for carrier in self.carriers.up() {
+            E::ask(self, &carrier);
+        }
     }
 
     fn owes_an_answer(&self) -> bool {
-        Bridge::owes_an_answer(self)
+        let up = self.carriers.up();
+        up.iter().any(|carrier| E::owes_an_answer(carrier))
     }
 
     fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing) {
-        Bridge::verify_again(self, standing);
+        Shell::verify_again(self, standing);
     }
 
     fn cut_denied(&self, denied: &dyn Fn(&str, &LocalAddress) -> bool) {
-        Bridge::cut_denied(self, denied);
+        Shell::cut_denied(self, denied);
     }
 
     fn carriers(&self) -> Option<&dyn CarrierPool> {
@@ -118,8 +119,11 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
     }
 
     fn listeners(&self) -> Option<&dyn Listeners> {
-        let can = self.config.protocol.can();
-        can.listen.then_some(self as &dyn Listeners)
+        self.config
+            .protocol
+            .can()
+            .listen
+            .then(|| E::listeners(self))
     }
 
     fn datagrams(&self) -> Option<&dyn Datagrams> {
@@ -127,23 +131,22 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
     }
 }
 
-impl<L: Link> Datagrams for Rc<Bridge<L>> {
+impl<E: Engine> Datagrams for Rc<Shell<E>> {
     fn hear(&self, hears: HearsPacket, offloads: Offloads) {
         self.packets.hear(hears, offloads);
     }
 
     fn send(&self, flow: u32, packet: Packet) {
-        let now = tokio::time::Instant::now().into_std();
-        self.packets.push(now, flow, packet);
+        self.packets.push(now(), flow, packet);
+        E::packet_waits(self);
     }
 
     fn limit(&self) -> Option<PacketLimit> {
-        self.packet_limit()
+        E::packet_limit(self)
     }
 
     fn assign(&self, assignment: Assignment) -> bool {
-        self.packets.assign(assignment);
-        true
+        E::assign(self, assignment)
     }
 
     fn hear_assignment(&self, hears: HearsAssignment) {
@@ -151,40 +154,54 @@ impl<L: Link> Datagrams for Rc<Bridge<L>> {
     }
 }
 
-impl<L: Link> CarrierPool for Rc<Bridge<L>> {
+impl<E: Engine> CarrierPool for Rc<Shell<E>> {
     fn add(
         &self,
         carrier: Carrier,
         unread: Vec<u8>,
         place: Option<Place>,
     ) -> Result<Local<'static, bool>, NoCarrier> {
-        let member = Bridge::add(self, carrier, unread, place)?;
-        Ok(Box::pin(async move { member.settled().await }))
+        let carrier = Shell::add(self, carrier, unread, place)?;
+        Ok(Box::pin(async move { carrier.settled().await }))
     }
 
+    fn add_by_another_way(&self, carrier: Carrier) -> Result<Local<'static, bool>, NoCarrier> {
+        let carrier = Shell::add(self, carrier, Vec::new(), None)?;
+        E::may_lead_elsewhere(self, &carrier);
+        Ok(Box::pin(async move { carrier.settled().await }))
+    }
+
+    /// Chooses a carrier marked for replacement, otherwise the newest carrier.
     fn retire_one(&self) -> bool {
-        Bridge::retire_one(self)
+        let up = self.carriers.up().into_iter();
+        let chosen = up.max_by_key(|carrier| (carrier.outdated.get(), carrier.number));
+        chosen.is_some_and(|carrier| E::retire(self, &carrier))
     }
 
     fn figures(&self) -> Vec<CarrierFigures> {
-        Bridge::figures(self)
+        let up = self.carriers.up();
+        up.iter().map(|carrier| carrier.figures()).collect()
     }
 
     fn outdate(&self, which: &dyn Fn(&CarrierFigures) -> bool) {
-        Bridge::outdate(self, which);
+        for carrier in self.carriers.all() {
+            let outdated = carrier.outdated.get() || which(&carrier.figures());
+            carrier.outdated.set(outdated);
+        }
+        E::count_up(self);
     }
 
     fn resumes(&self) -> bool {
-        false
+        E::resumes(self)
     }
 
     fn numbers(&self) -> PoolState {
-        Bridge::numbers(self)
+        *self.carriers.numbers.borrow()
     }
 
     fn until<'a>(&'a self, is: &'a dyn Fn(&PoolState) -> bool) -> Local<'a, ()> {
         Box::pin(async move {
-            let mut numbers = self.numbers.subscribe();
+            let mut numbers = self.carriers.numbers.subscribe();
             // `wait_for` cannot fail: the sender is in `self`.
             let _ = numbers.wait_for(is).await;
         })

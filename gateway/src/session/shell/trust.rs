@@ -6,24 +6,23 @@
 use std::rc::Rc;
 
 use muxtunnel_codes::Code;
-use muxtunnel_proto::Refusal;
 
-use super::{Driver, SessionEnd};
+use super::{Engine, Shell};
 use crate::base::closing::Reason;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
+use crate::session::end::SessionEnd;
 
-impl Driver {
-    /// Checks the proof of each carrier's peer against `standing`. If a proof is no longer
-    /// accepted, its carrier ends at once, and the session continues if it gets a valid carrier. If
-    /// the peer is revoked, the session ends with its streams. If the peer's certificate has
-    /// expired and the session cannot resume, the session drains.
-    pub(crate) fn verify_again(self: &Rc<Self>, standing: &dyn Fn(&Proof) -> Standing) {
-        let latest = self.carriers.proof().as_ref().map(standing);
+impl<E: Engine> Shell<E> {
+    /// Implements [`Mux::verify_again`](crate::session::mux::Mux::verify_again). If a proof is no
+    /// longer accepted, its carrier ends at once, and the session continues if it has or gets a
+    /// valid carrier. If the peer is revoked, the session ends with its streams. If the peer's
+    /// certificate has expired and streams cannot move to another carrier, the session drains.
+    pub(super) fn verify_again(self: &Rc<Self>, standing: &dyn Fn(&Proof) -> Standing) {
         // All carriers have one identity.
-        if let Some(Standing::Revoked(reason)) = latest {
+        if let Some(Standing::Revoked(reason)) = self.carriers.proof().as_ref().map(standing) {
             self.telemetry.streams.refused(Code::PeerRevoked);
-            return self.end(SessionEnd::Revoked(reason), None);
+            return self.end(SessionEnd::Revoked(reason));
         }
         let carriers = self.carriers.all();
         let running = carriers.iter().filter(|carrier| carrier.is_running());
@@ -32,7 +31,7 @@ impl Driver {
         for (carrier, standing) in proved {
             match standing {
                 Standing::Good => {}
-                Standing::Expired if self.resumes() => {
+                Standing::Expired if E::resumes(self) => {
                     let reason = "the peer's certificate has expired";
                     carrier.distrust(SessionEnd::GivenUp(reason.to_owned()));
                 }
@@ -53,34 +52,20 @@ impl Driver {
         let peer = self.peer();
         tracing::info!(%peer, "The peer's certificate has expired, so the session takes no further streams and drains");
         self.leave();
-        self.go_away();
-        let driver = Rc::clone(self);
+        E::go_away(self);
+        let shell = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            driver.idle().await;
-            driver.shut_down();
+            shell.idle().await;
+            shell.end(SessionEnd::ShutDown);
         });
     }
 
-    /// Why this side refuses further streams of the peer. Needed for JMUX only: the other protocols
-    /// tell the peer that the session drains.
-    pub(super) fn takes_none(&self) -> Option<Refusal> {
-        let has_a_word = self.config.protocol.can().go_away;
-        (!has_a_word && self.has_expired.get()).then(|| {
-            let text = format!(
-                "{}: the certificate of this session has expired",
-                Code::Draining
-            );
-            Refusal::new(muxtunnel_proto::Reason::General, text)
-        })
-    }
-
-    /// Resets the open streams whose target `denied` rejects. `denied` receives the target as
-    /// configured and the address that was dialled.
-    pub(crate) fn cut_denied(self: &Rc<Self>, denied: &dyn Fn(&str, &LocalAddress) -> bool) {
+    /// Implements [`Mux::cut_denied`](crate::session::mux::Mux::cut_denied).
+    pub(super) fn cut_denied(self: &Rc<Self>, denied: &dyn Fn(&str, &LocalAddress) -> bool) {
         for io in self.streams.all() {
             let dialled = io.account.dialled();
             if dialled.is_some_and(|(target, address)| denied(target, address)) {
-                io.abandon(self, Reason::Denied, None);
+                E::abandon(self, &io, Reason::Denied, None);
             }
         }
     }
