@@ -20,4 +20,6 @@ pub(crate) mod quic;
 mod quic_streams;
 pub(crate) mod sessions;
 mod shell;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod ssh;

@@ -17,6 +17,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 /// small part of the buffer.
 const INITIALIZED_MAX: usize = 4 * ((16 << 10) + 1);
 
+/// Maximum number of bytes that one read discards while the peer reads the close frame.
+const DISCARD_BYTES: usize = 16 << 10;
+
 /// Both directions of a connection. At most one task waits for each direction.
 pub(crate) trait Duplex {
     /// Ready when [`Self::try_read`] may return bytes or the end.
@@ -89,6 +92,18 @@ pub(crate) async fn read(duplex: &(impl Duplex + ?Sized), bytes: &mut [u8]) -> R
 /// The connection has failed. `UnexpectedEof`: the stream ended before `bytes` was full.
 pub(crate) async fn read_exact(duplex: &(impl Duplex + ?Sized), bytes: &mut [u8]) -> Result<()> {
     ByteStream(duplex).read_exact(bytes).await.map(drop)
+}
+
+/// Call after [`Duplex::finish`]. Waits until the other end has ended its half, and discards what
+/// arrives in between. Closing a socket with unread bytes would reset the connection, and the other
+/// end would lose bytes.
+///
+/// # Errors
+/// The connection has failed.
+pub(crate) async fn linger(duplex: &(impl Duplex + ?Sized)) -> Result<()> {
+    let mut discarded = vec![0; DISCARD_BYTES];
+    while read(duplex, &mut discarded).await? > 0 {}
+    Ok(())
 }
 
 /// Writes all of `bytes` to the kernel.

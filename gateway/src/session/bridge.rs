@@ -69,6 +69,8 @@ pub(crate) struct Links<L: Link> {
     /// bounds the queue.
     turns: Rc<Mutex<()>>,
     room_wake: Notify,
+    /// Whether this side has told the peer to open no further streams.
+    takes_none: Cell<bool>,
     /// The memory of the process, and the number of connections that the process expects.
     memory: (Arc<MemoryBudget>, u32),
     listeners: RefCell<BTreeMap<ListenId, Listened<L>>>,
@@ -135,6 +137,7 @@ impl<L: Link> Engine for Links<L> {
     }
 
     fn go_away(bridge: &Rc<Bridge<L>>) {
+        bridge.engine.takes_none.set(true);
         for member in bridge.carriers.all() {
             bridge.take_no_more(&member);
         }
@@ -204,6 +207,7 @@ impl<L: Link> Bridge<L> {
             unsent: Arc::default(),
             turns: Rc::default(),
             room_wake: Notify::new(),
+            takes_none: Cell::new(false),
             memory: (Arc::clone(budget), *connections),
             listeners: RefCell::default(),
             listens: Cell::new(0),
@@ -223,5 +227,7 @@ impl<L: Link> Bridge<L> {
     }
 }
 
+#[cfg(test)]
+mod side;
 #[cfg(test)]
 pub(crate) mod tests;

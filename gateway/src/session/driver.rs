@@ -288,6 +288,6 @@ impl Driver {
 }
 
 #[cfg(test)]
-mod simulation;
+mod side;
 #[cfg(test)]
 pub(crate) mod tests;

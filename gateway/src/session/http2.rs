@@ -5,9 +5,11 @@
 //! The module also adds windows that follow the path ([`windows`]), and PING to detect a dead peer
 //! ([`pinger`]). A cut is always RST_STREAM, never END_STREAM.
 //!
-//! Memory: the connection's window limits a peer's unread bytes to `memory.receive` in total; see
+//! Memory: the connection's window limits a peer's unread bytes to three quarters of
+//! `memory.receive` in total. The last quarter is for bytes that are read ahead ([`ahead`]); see
 //! docs/limits.md.
 
+mod ahead;
 mod ask;
 mod carried;
 mod connection;
@@ -75,6 +77,11 @@ const RESETS_REMEMBERED_MAX: usize = 4096;
 /// How long the library remembers the streams that this side has reset: longer than a path can stall
 /// without the loss of the connection ([`pinger`]).
 const RESETS_REMEMBERED_FOR: Duration = Duration::from_secs(30);
+/// Number of PINGs after a smaller window of streams until the peer has certainly applied it: the
+/// library may send PINGs before the SETTINGS frame.
+const ANNOUNCES_AFTER_SHRINK: u8 = 3;
+/// The part of the receive memory for bytes that are read ahead ([`ahead`]).
+const AHEAD_PART: u64 = 4;
 /// Maximum number of concurrent streams before the peer has announced its limit.
 const STREAMS_AT_FIRST: usize = 100;
 
@@ -90,6 +97,8 @@ pub(crate) struct Http2 {
     /// that dialled.
     accepts_max: usize,
     windows: RefCell<Windows>,
+    /// Number of PINGs after whose answer this side announces the windows of all streams again.
+    announces: Cell<u8>,
     /// The time after which a silent peer gets a PING.
     liveness: Duration,
     going_away: Notify,
@@ -137,7 +146,8 @@ impl Http2 {
             keepalive: KeepaliveConfig::of(config),
             incoming: RefCell::default(),
         });
-        let windows = Windows::new(config.memory.receive.0);
+        let receive = config.memory.receive.0;
+        let windows = Windows::new(receive - receive / AHEAD_PART);
         let read = (below.unread, below.stats);
         let connection = Connection::new((side, &traffic), read, &windows, config);
         Ok(Self {
@@ -150,6 +160,7 @@ impl Http2 {
                 Side::Dials => 0,
             },
             windows: RefCell::new(windows),
+            announces: Cell::new(0),
             liveness: config.liveness,
             going_away: Notify::new(),
             closing: Notify::new(),
@@ -219,8 +230,17 @@ impl Http2 {
             busy: self.traffic.busy(received),
         };
         let mut windows = self.windows.borrow_mut();
+        let before = windows.stream();
         if let Some(bytes) = windows.fit(trip, self.traffic.held()) {
             connection.set_window(bytes);
+            if bytes < before {
+                self.announces.set(ANNOUNCES_AFTER_SHRINK);
+            }
+        }
+        if let Some(left) = self.announces.get().checked_sub(1) {
+            self.announces.set(left);
+            self.traffic.announce_windows();
+            self.traffic.probe_due.notify_one();
         }
     }
 }

@@ -240,9 +240,11 @@ impl<E: Engine> Shell<E> {
         self.share.suffice_for(self.carriers.add(carrier));
     }
 
-    /// Removes a carrier that has ended from the table and from the telemetry.
+    /// Removes a carrier that has ended from the table and from the telemetry. The caller closes
+    /// its connection ([`Under::shut`](under::Under::shut)): dropping the connection may not close
+    /// it, since the status page may briefly hold a duplicate of the descriptor.
     pub(super) fn remove(&self, carrier: &Member) {
-        carrier.shut(&self.telemetry);
+        carrier.fall(&self.telemetry);
         self.carriers.remove(carrier.number);
         self.idle_wake.notify_waiters();
     }

@@ -37,8 +37,8 @@ pub(crate) struct Member<L: Link> {
     pub(super) room: Rc<Room>,
     /// The queue in which opens wait for room if they must use this link.
     pub(super) turns: Rc<Mutex<()>>,
-    /// The link's part of the memory.
-    _memory: Drawn,
+    /// The link's part of the memory, until the link ends.
+    memory: Cell<Option<Drawn>>,
 }
 
 impl<L: Link> Deref for Member<L> {
@@ -112,12 +112,21 @@ impl<L: Link> Bridge<L> {
             asked: Cell::new(None),
             room: Rc::default(),
             turns: Rc::default(),
-            _memory: drawn,
+            memory: Cell::new(Some(drawn)),
         });
         self.added(&member);
         let (bridge, added) = (Rc::clone(self), Rc::clone(&member));
-        let task = Rc::clone(self).guard(async move { bridge.run_link(&added).await });
-        tokio::task::spawn_local(task);
+        tokio::task::spawn_local(async move {
+            let link = Rc::clone(&added);
+            let run = Rc::clone(&bridge);
+            let task = async move { run.run_link(&link).await };
+            Rc::clone(&bridge).guard(task).await;
+            if added.state() != State::Gone {
+                // The task has panicked.
+                bridge.forget(&added);
+                added.under.shut();
+            }
+        });
         Ok(member)
     }
 
@@ -128,7 +137,7 @@ impl<L: Link> Bridge<L> {
         };
         let end = tokio::select! {
             biased;
-            end = member.link.run(&hears) => end,
+            end = self.run_and_linger(member, &hears) => end,
             end = member.ends_at_once(&self.telemetry) => end,
             () = self.without_last_word() => SessionEnd::ShutDown,
         };
@@ -136,6 +145,17 @@ impl<L: Link> Bridge<L> {
             member.under.key_refused();
         }
         self.link_ended(member, end);
+    }
+
+    /// Runs the link to its end. If this side takes no further streams, waits until the peer has read
+    /// the last frames, since the process may exit after the end of its sessions.
+    async fn run_and_linger(&self, member: &Member<L>, hears: &dyn Hears<L>) -> SessionEnd {
+        let end = member.link.run(hears).await;
+        let takes_none = self.has_ended() || self.engine.takes_none.get();
+        if takes_none && matches!(end, SessionEnd::Closed) {
+            member.under.linger().await;
+        }
+        end
     }
 
     /// Waits until the session has ended and its links had the time to send their close frames.
@@ -146,8 +166,7 @@ impl<L: Link> Bridge<L> {
 
     /// Handles the end of a link. The link's streams end. If this was the session's last link, the
     /// session also ends.
-    fn link_ended(self: &Rc<Self>, member: &Member<L>, end: SessionEnd) {
-        member.set_state(State::Gone);
+    fn link_ended(self: &Rc<Self>, member: &Rc<Member<L>>, end: SessionEnd) {
         if matches!(end, SessionEnd::Revoked(_)) {
             let streams = self.streams.all().into_iter();
             for io in streams.filter(|io| io.link == member.number) {
@@ -157,7 +176,8 @@ impl<L: Link> Bridge<L> {
         // If the peer is not revoked, each stream first delivers the received bytes, and then the
         // link reports the end to the stream.
         let text = end.to_string();
-        self.remove(member);
+        self.forget(member);
+        self.close(member, matches!(end, SessionEnd::Closed));
         let is_last = self.carriers.view().is_empty();
         if !is_last && !self.has_ended() {
             self.move_listeners(member);
@@ -170,6 +190,30 @@ impl<L: Link> Bridge<L> {
             member.log_lost(&text);
         }
         self.has_room();
+    }
+
+    /// Removes a link that has ended.
+    fn forget(&self, member: &Member<L>) {
+        member.set_state(State::Gone);
+        member.memory.take();
+        self.remove(member);
+    }
+
+    /// Closes the carrier of a link that has ended. `in_order`: the library has ended it in order.
+    /// Meanwhile the carrier keeps its place among the carriers of an exit.
+    fn close(&self, member: &Rc<Member<L>>, in_order: bool) {
+        if !in_order {
+            return member.under.shut();
+        }
+        let (member, telemetry) = (Rc::clone(member), Arc::clone(&self.telemetry));
+        tokio::task::spawn_local(async move {
+            tokio::select! {
+                biased;
+                _ = member.ends_at_once(&telemetry) => {}
+                () = member.under.linger() => {}
+            }
+            member.under.shut();
+        });
     }
 
     /// Starts the orderly retirement of a link.

@@ -456,6 +456,36 @@ impl LocalEnd for Faulty {
     }
 }
 
+#[tokio::test]
+async fn a_panic_of_a_link_ends_its_session_and_leaves_no_link() {
+    for protocol in ["HTTP2", "QUIC"] {
+        in_time(a_link_panics(protocol)).await;
+    }
+}
+
+async fn a_link_panics(protocol: &str) {
+    let (near, far) = carriers(protocol).await;
+    let context = context(protocol, ends::EXIT);
+    let telemetry = Arc::clone(&context.telemetry);
+    let exit = new_session::accept(context, new_session::identity(0), nowhere());
+    let carriers = exit.carriers().unwrap();
+    drop(carriers.add(far, Vec::new(), None).unwrap());
+    let listeners = exit.listeners().unwrap();
+    listeners.hear(Box::new(|event| panic!("{event:?}")));
+    let entry = entry(protocol, near, nowhere());
+    let asks = async {
+        entry.reached(Progress::Ready).await;
+        let listeners = entry.listeners().unwrap();
+        listeners.listen("127.0.0.1:1", Priority::Auto).unwrap()
+    };
+    let (ended, _listen) = tokio::join!(exit.run(), asks);
+    assert!(matches!(ended, SessionEnd::Panicked), "{ended}");
+    assert_eq!(
+        (carriers.figures().len(), telemetry.session_panics()),
+        (0, 1)
+    );
+}
+
 async fn a_panic_of_a_stream_ends_its_session_and_leaves_no_open_stream(protocol: &str) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -225,6 +225,7 @@ impl Driver {
     }
 
     fn remove_carrier(self: &Rc<Self>, carrier: &Carrier) {
+        carrier.under.shut();
         self.remove(carrier);
         // Another carrier publishes the session's figures from now on.
         self.update(|_session| ());

@@ -30,9 +30,6 @@ const SLICES_MAX: usize = 64;
 /// Maximum length of a packet that is copied to the end of the previous frame.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 
-/// Maximum number of bytes that one read discards while the peer reads the close frame.
-const DISCARD_BYTES: usize = 16 << 10;
-
 enum Chunk {
     Control(Vec<u8>),
     /// A batch, and how many bytes of its buffer belong to frames.
@@ -211,9 +208,8 @@ fn write(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<bool> {
     }
 }
 
-/// Ends a carrier that the session no longer needs. The function writes the queue, ends this side's
-/// half of the connection, and waits until the peer ends its half. Closing a socket with unread
-/// bytes would reset the connection, and the peer would lose the close frame.
+/// Ends a carrier that the session no longer needs: writes the queue, and waits until the peer ends
+/// its half.
 pub(super) async fn say_last_word(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<()> {
     let transport = &*carrier.transport;
     while !carrier.queue.borrow().is_empty() {
@@ -222,9 +218,7 @@ pub(super) async fn say_last_word(driver: &Rc<Driver>, carrier: &Carrier) -> std
     }
     duplex::writable(transport).await?;
     transport.finish()?;
-    let mut discarded = vec![0; DISCARD_BYTES];
-    while duplex::read(transport, &mut discarded).await? > 0 {}
-    Ok(())
+    duplex::linger(transport).await
 }
 
 impl Driver {

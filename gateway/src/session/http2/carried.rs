@@ -7,16 +7,17 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::PREFACE;
+use super::ahead::Ahead;
 use super::heads::{HEAD_BYTES, Incoming, Outgoing};
 use super::meter::{Meter, Verdict};
 use crate::base::telemetry::CarrierStats;
 use crate::io::duplex::ByteStream;
 use crate::io::transport::{Side, Transport};
+use crate::session::shell::now;
 
 /// Minimum room of a buffer that is filled directly. A smaller buffer might not have room for the
 /// head of a frame.
@@ -24,6 +25,8 @@ const LEAST: usize = 64;
 
 pub(super) struct Carried {
     stream: ByteStream<Rc<dyn Transport>>,
+    /// Bytes that were read while the transport took no bytes.
+    ahead: Ahead,
     /// Bytes that were read from the transport and that the library may not process yet: at most the
     /// bytes of one read and a head.
     unread: Vec<u8>,
@@ -42,7 +45,7 @@ impl Carried {
         (side, transport): (Side, Rc<dyn Transport>),
         unread: Vec<u8>,
         meter: &Rc<RefCell<Meter>>,
-        stats: Arc<CarrierStats>,
+        (stats, ahead_max): (Arc<CarrierStats>, usize),
     ) -> Self {
         stats.add_received(unread.len());
         let (received, sent) = match side {
@@ -51,6 +54,7 @@ impl Carried {
         };
         Self {
             stream: ByteStream(transport),
+            ahead: Ahead::new(ahead_max),
             unread,
             sifted: Vec::new(),
             ended: false,
@@ -80,7 +84,7 @@ impl Carried {
             let before = buffer.filled().len();
             let mut is_idle = false;
             if needs_more {
-                match Pin::new(&mut self.stream).poll_read(context, buffer) {
+                match self.poll_source(context, buffer) {
                     Poll::Ready(read) => read?,
                     Poll::Pending => is_idle = true,
                 }
@@ -99,10 +103,33 @@ impl Carried {
         }
     }
 
+    fn poll_source(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        match self.ahead.take(buffer) {
+            Some(read) => Poll::Ready(read),
+            None => Pin::new(&mut self.stream).poll_read(context, buffer),
+        }
+    }
+
+    /// Reads ahead, since the transport takes no bytes. While the meter holds frames back, nothing
+    /// is read.
+    fn read_ahead(&mut self, context: &mut Context<'_>) {
+        if !self.ended && !self.meter.borrow().is_shut() {
+            let before = || self.incoming.after(&self.unread);
+            if self.ahead.fill(context, &mut self.stream, before) {
+                // The library may be able to read now, but it waits for further bytes.
+                context.waker().wake_by_ref();
+            }
+        }
+    }
+
     /// Keeps the bytes of `buffer` from `start` on that the library may process now. Moves the
     /// others back to `unread`.
     fn sift(&mut self, buffer: &mut ReadBuf<'_>, start: usize) {
-        let now = Instant::now();
+        let now = now();
         let mut meter = self.meter.borrow_mut();
         let bytes = &mut buffer.filled_mut()[start..];
         let (mut at, mut removed) = (0, 0);
@@ -146,7 +173,7 @@ impl Carried {
 
     /// Shows the meter the first `length` bytes of `slices`, which the transport took.
     fn sent(&mut self, slices: &[IoSlice<'_>], mut length: usize) {
-        let now = Instant::now();
+        let now = now();
         let mut meter = self.meter.borrow_mut();
         meter.takes(true);
         for slice in slices {
@@ -200,7 +227,10 @@ impl AsyncWrite for Carried {
                 self.sent(slices, *length);
             }
             Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.meter.borrow_mut().takes(false),
+            Poll::Pending => {
+                self.meter.borrow_mut().takes(false);
+                self.read_ahead(context);
+            }
         }
         written
     }
@@ -210,7 +240,11 @@ impl AsyncWrite for Carried {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if flushed.is_pending() {
+            self.read_ahead(context);
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {

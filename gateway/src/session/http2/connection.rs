@@ -18,8 +18,8 @@ use super::carried::Carried;
 use super::meter::{Meter, TURN_FRAMES};
 use super::windows::Windows;
 use super::{
-    FRAME_BYTES_MAX, HEADER_BYTES_MAX, OVERHEAD_MAX, RESETS_REMEMBERED_FOR, RESETS_REMEMBERED_MAX,
-    SEND_BUFFER_BYTES, STREAMS_AT_FIRST, Traffic, end_of,
+    AHEAD_PART, FRAME_BYTES_MAX, HEADER_BYTES_MAX, OVERHEAD_MAX, RESETS_REMEMBERED_FOR,
+    RESETS_REMEMBERED_MAX, SEND_BUFFER_BYTES, STREAMS_AT_FIRST, Traffic, end_of,
 };
 use crate::base::telemetry::CarrierStats;
 use crate::io::transport::Side;
@@ -73,7 +73,9 @@ impl Connection {
     ) -> Self {
         let meter = Rc::new(RefCell::new(Meter::default()));
         let transport = (side, Rc::clone(&traffic.transport));
-        let carried = Carried::new(transport, unread, &meter, stats);
+        let ahead_max = config.memory.receive.0 / AHEAD_PART;
+        let ahead_max = usize::try_from(ahead_max).unwrap_or(usize::MAX);
+        let carried = Carried::new(transport, unread, &meter, (stats, ahead_max));
         let state = match side {
             Side::Dials => State::Dialling(Box::pin(client_builder(windows).handshake(carried))),
             Side::Accepts => {

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 use bytes::Bytes;
 use h2::client::ResponseFuture;
@@ -15,6 +14,7 @@ use super::Traffic;
 use super::inflow::Inflow;
 use crate::session::bridge::link::{Payload, Receiver, Sender};
 use crate::session::connect::answer;
+use crate::session::shell::now;
 
 /// A stream is busy if it received more than 1/`BUSY_PART` of all payload.
 const BUSY_PART: u64 = 64;
@@ -229,7 +229,7 @@ impl Traffic {
     fn sample(&self) {
         if let Some(path) = self.transport.path() {
             // If the path cannot be read, the connection also fails and reports the error.
-            let _ = self.backlog.sample(path, Instant::now());
+            let _ = self.backlog.sample(path, now());
         }
     }
 }

@@ -85,6 +85,13 @@ impl Incoming {
         self.in_block = head.begins_block();
     }
 
+    /// Finds the heads after `bytes`, which follow the last head that was passed.
+    pub(super) fn after(&self, bytes: &[u8]) -> Outgoing {
+        let mut heads = Outgoing::new(self.skips);
+        heads.read(bytes, |_, _| {});
+        heads
+    }
+
     /// Whether the next frame must continue a block of fields, so that any other frame is an error,
     /// which the library detects.
     pub(super) const fn is_in_block(&self) -> bool {
@@ -92,7 +99,7 @@ impl Incoming {
     }
 }
 
-/// Finds the heads in bytes that this side sends.
+/// Finds the heads in bytes that arrive in any pieces.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     /// Number of bytes before the next head.

@@ -114,6 +114,16 @@ impl Inflow {
 }
 
 impl Traffic {
+    /// Announces the windows of all streams, as far as they have more room than the peer knows. The
+    /// library announces room when a local end takes bytes, if it is at least half of the window
+    /// that the peer has left (h2, `FlowControl::unclaimed_capacity`). If the window then shrinks,
+    /// the peer may have none left. It sends nothing, so that no local end ever takes bytes.
+    pub(super) fn announce_windows(&self) {
+        for inflow in self.incoming.borrow().values() {
+            inflow.borrow_mut().took(0);
+        }
+    }
+
     /// Handles small frames that arrived for these streams.
     pub(super) fn join_small(&self, streams: &[u32]) {
         let incoming = self.incoming.borrow();

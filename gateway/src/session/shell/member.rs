@@ -130,13 +130,11 @@ impl Member {
         self.counted.get()
     }
 
-    /// Takes the carrier out of the telemetry, and closes its connection. Dropping the connection
-    /// may not close it, since the status page may briefly hold a duplicate of the descriptor.
-    pub(super) fn shut(&self, telemetry: &Telemetry) {
+    /// Takes the carrier out of the telemetry.
+    pub(super) fn fall(&self, telemetry: &Telemetry) {
         if self.counted.replace(false) {
             telemetry.remove_carrier(&self.stats, self.retired.get());
         }
-        self.under.shut();
     }
 
     pub(crate) fn figures(&self) -> CarrierFigures {

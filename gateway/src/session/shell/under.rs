@@ -1,13 +1,18 @@
 //! The connection of a carrier, which its session shares with the library of its protocol.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use muxtunnel_gateway_config::status::CarrierTransport;
 
 use crate::base::path::PathProbe;
 use crate::io::carrier::Carrier;
+use crate::io::duplex;
 use crate::io::transport::{Path, Proof, Transport};
 use crate::io::{quic, ssh};
+
+/// How long a carrier that has ended in order waits for the peer to close it too.
+const LINGER_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
 pub(crate) enum Under {
@@ -71,6 +76,16 @@ impl Under {
     pub(crate) fn key_refused(&self) {
         if let Self::Quic(connection) = self {
             connection.key_refused();
+        }
+    }
+
+    /// Call after the library has ended the carrier in order, and before [`Self::shut`]. Waits for
+    /// the peer to read the last frames and to close the carrier too, for at most [`LINGER_MAX`]. If
+    /// a write of the peer failed meanwhile, the peer's library would drop frames that it has not
+    /// read.
+    pub(crate) async fn linger(&self) {
+        if let Self::Bytes(transport) = self {
+            let _ = tokio::time::timeout(LINGER_MAX, duplex::linger(&**transport)).await;
         }
     }
 

@@ -39,7 +39,8 @@ fn carried(unread: &[u8]) -> (Carried, UnixStream, Rc<RefCell<Meter>>) {
         CarrierTransport::Unix,
         None,
     );
-    let carried = Carried::new((Side::Accepts, transport), unread.to_vec(), &meter, stats);
+    let read = (stats, 1 << 20);
+    let carried = Carried::new((Side::Accepts, transport), unread.to_vec(), &meter, read);
     (carried, far, meter)
 }
 

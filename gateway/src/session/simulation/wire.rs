@@ -13,13 +13,17 @@ use muxtunnel_proto::{jmux, native};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::choice::Choices;
+use super::profile::Kind;
 use super::seen::Seen;
 use super::stage::{Stage, Whose};
 use crate::io::duplex::Duplex;
 use crate::io::transport::{Detached, Transport};
+use crate::session::http2::PREFACE;
 
 /// On average, one of this many writes or reads returns `WouldBlock`.
 const AGAIN: usize = 6;
+/// Length of the header of an HTTP/2 frame (RFC 9113, section 4.1).
+const HTTP2_HEADER_BYTES: usize = 9;
 /// Maximum pause after `WouldBlock`.
 const AGAIN_MILLISECONDS: usize = 20;
 
@@ -82,7 +86,7 @@ enum Place {
 /// Parses the frames of one direction.
 #[derive(Debug)]
 struct Frames {
-    native: bool,
+    kind: Kind,
     /// The received bytes of a header or of a control frame.
     begun: Vec<u8>,
     /// Number of payload bytes that follow.
@@ -90,9 +94,9 @@ struct Frames {
 }
 
 impl Frames {
-    const fn new(native: bool) -> Self {
+    const fn new(kind: Kind) -> Self {
         Self {
-            native,
+            kind,
             begun: Vec::new(),
             payload: 0,
         }
@@ -127,18 +131,34 @@ impl Frames {
     /// Total number of bytes of the header or control frame that has begun, as far as it is known.
     /// If it is complete, drops it and returns 0.
     fn needed(&mut self) -> std::result::Result<usize, String> {
-        let payload = if self.native {
-            match native::codec::decode(&self.begun).map_err(|error| error.to_string())? {
+        let payload = match self.kind {
+            Kind::Native => match native::codec::decode(&self.begun)
+                .map_err(|error| error.to_string())?
+            {
                 native::codec::Decoded::Incomplete { needed } => return Ok(needed),
                 native::codec::Decoded::Frame { .. } | native::codec::Decoded::Datagram { .. } => 0,
                 native::codec::Decoded::Stream { length, .. } => length as usize,
+            },
+            Kind::Jmux => {
+                match jmux::codec::decode(&self.begun).map_err(|error| error.to_string())? {
+                    jmux::codec::Decoded::Incomplete { needed } => return Ok(needed),
+                    jmux::codec::Decoded::Control { .. } => 0,
+                    jmux::codec::Decoded::Data { length, .. } => length,
+                }
             }
-        } else {
-            match jmux::codec::decode(&self.begun).map_err(|error| error.to_string())? {
-                jmux::codec::Decoded::Incomplete { needed } => return Ok(needed),
-                jmux::codec::Decoded::Control { .. } => 0,
-                jmux::codec::Decoded::Data { length, .. } => length,
+            // No frame begins as the preface, because such a frame would have more than 5 MiB.
+            Kind::Http2 if self.begun.first() == PREFACE.first() => {
+                if self.begun.len() < PREFACE.len() {
+                    return Ok(PREFACE.len());
+                }
+                0
             }
+            Kind::Http2 => match self.begun[..] {
+                [high, middle, low, _, _, _, _, _, _] => {
+                    u32::from_be_bytes([0, high, middle, low]) as usize
+                }
+                _ => return Ok(HTTP2_HEADER_BYTES),
+            },
         };
         self.begun.clear();
         self.payload = payload;
@@ -168,6 +188,8 @@ struct Pipe {
     behind: Option<Behind>,
     /// Whether writes fail.
     broken: bool,
+    /// Whether the writer has ended this direction.
+    finished: bool,
     /// Whether written bytes are discarded.
     swallows: bool,
     reads: Gate,
@@ -191,11 +213,12 @@ impl Pipe {
             held: 0,
             behind: None,
             broken: false,
+            finished: false,
             swallows: false,
             reads: Gate::default(),
             writes: Gate::default(),
-            written: Frames::new(profile.native),
-            read: Frames::new(profile.native),
+            written: Frames::new(profile.kind),
+            read: Frames::new(profile.kind),
         }))
     }
 
@@ -291,7 +314,7 @@ impl Pipe {
     }
 
     fn try_write(&mut self, slices: &[IoSlice<'_>]) -> Result<usize> {
-        if self.broken {
+        if self.broken || self.finished {
             return Err(ErrorKind::BrokenPipe.into());
         }
         if self.writes.is_closed() {
@@ -420,7 +443,9 @@ impl Duplex for End {
     }
 
     fn finish(&self) -> Result<()> {
-        self.out.borrow_mut().end(Behind::End);
+        let mut out = self.out.borrow_mut();
+        out.end(Behind::End);
+        out.finished = true;
         Ok(())
     }
 }

@@ -6,7 +6,22 @@ use muxtunnel_gateway_config::Config;
 use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session};
 
 use super::choice::Choices;
-use crate::session::driver;
+use crate::session::shell::now;
+
+/// Which sessions a sweep runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    /// The native protocol and JMUX.
+    Frames,
+    Http2,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::session) enum Kind {
+    Native,
+    Jmux,
+    Http2,
+}
 
 /// The kind of local sockets of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +34,7 @@ pub(super) enum Locals {
 #[derive(Debug, Clone)]
 pub(super) struct Profile {
     pub(super) seed: u64,
-    pub(super) native: bool,
+    pub(super) kind: Kind,
     /// Whether carriers are TCP sockets.
     pub(super) kernel: bool,
     pub(super) locals: Locals,
@@ -69,9 +84,9 @@ const YAML: [&str; 2] = [
 ];
 
 impl Profile {
-    pub(super) fn draw(seed: u64) -> Self {
+    pub(super) fn draw(family: Family, seed: u64) -> Self {
         let choices = &mut Choices::Seed(seed);
-        let native = choices.below(5) < 3;
+        let native = choices.below(5) < 3 && family == Family::Frames;
         // Frames of JMUX are too short to be spliced.
         let kernel = choices.one_in(if native { 3 } else { 8 });
         let resume = native && !choices.one_in(4);
@@ -82,7 +97,11 @@ impl Profile {
         let many = choices.of(&[false, false, true]);
         Self {
             seed,
-            native,
+            kind: match (family, native) {
+                (Family::Http2, _) => Kind::Http2,
+                (Family::Frames, true) => Kind::Native,
+                (Family::Frames, false) => Kind::Jmux,
+            },
             kernel,
             locals,
             local_bytes: choices.of(match kernel {
@@ -110,7 +129,8 @@ impl Profile {
             pauses: choices.one_in(2),
             refusals: choices.one_in(3),
             slow_dials: choices.one_in(2),
-            retires: choices.one_in(3),
+            // The session has no other carrier, so it would end with its last stream.
+            retires: choices.one_in(3) && family == Family::Frames,
             go_away: choices.one_in(6),
             shut_down: choices.one_in(10).then(|| choices.below(2)),
             give_up: choices.one_in(10),
@@ -123,16 +143,17 @@ impl Profile {
     }
 
     pub(super) fn config(&self, side: usize) -> Config {
-        let protocol = if self.native { "Native" } else { "JMUX" };
-        let yaml = format!(
-            "{}protocol: {protocol}\nresume: {}\n",
-            YAML[side], self.resume
-        );
+        let protocol = match self.kind {
+            Kind::Native => format!("Native\nresume: {}", self.resume),
+            Kind::Jmux => format!("JMUX\nresume: {}", self.resume),
+            Kind::Http2 => "HTTP2".to_owned(),
+        };
+        let yaml = format!("{}protocol: {protocol}\n", YAML[side]);
         Config::from_yaml(&yaml).unwrap()
     }
 
     pub(super) fn session(&self, side: usize) -> Box<dyn Session> {
-        if !self.native {
+        if self.kind == Kind::Jmux {
             return Box::new(JmuxSession::new(JmuxConfig {
                 streams_max: 64,
                 receive_budget: self.budgets[side],
@@ -153,8 +174,8 @@ impl Profile {
             token: [2; 32],
         };
         match side {
-            super::world::ENTRY => Box::new(NativeSession::dial(config, driver::now())),
-            _ => Box::new(NativeSession::accept(config, identity, driver::now())),
+            super::world::ENTRY => Box::new(NativeSession::dial(config, now())),
+            _ => Box::new(NativeSession::accept(config, identity, now())),
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{Cable, World};
-use crate::session::driver::simulation::seen::Seen;
-use crate::session::mux::{CarrierPool, Mux, Progress};
+use super::{Cable, ENTRY, World};
+use crate::session::mux::Progress;
+use crate::session::simulation::seen::Seen;
 
 /// Maximum number of events for which a fault waits, not counting [`HELLO_ACTIVITY`].
 const ACTIVITY_MAX: usize = 1000;
@@ -93,13 +93,13 @@ impl World {
     }
 
     fn make(&self, mischief: Mischief) {
-        let [entry, exit] = &self.drivers;
+        let [entry, exit] = &self.sides;
         self.stage.say(&format!("{mischief:?}"));
         self.stage.moved();
         match mischief {
             Mischief::CutOne | Mischief::CutHalf | Mischief::CutAll => self.cut(mischief),
             Mischief::Retire => {
-                entry.retire_one();
+                self.pool(ENTRY).retire_one();
             }
             Mischief::GoAway => {
                 self.goes_away.set(true);
@@ -110,7 +110,7 @@ impl World {
                 self.excuse("the session is shut down");
                 // A side without a carrier has no session yet.
                 if self.runs[side].get() {
-                    self.drivers[side].shut_down();
+                    self.sides[side].shut_down();
                 } else {
                     entry.shut_down();
                 }
@@ -131,9 +131,9 @@ impl World {
             return;
         }
         let is_new = self
-            .drivers
+            .sides
             .iter()
-            .any(|driver| driver.progress() == Progress::Hello);
+            .any(|side| side.progress() == Progress::Hello);
         // The gateways alone decide whether a new session outlives its carrier, so the world
         // permits both.
         let may_go_on = is_new && self.stage.profile.resume;

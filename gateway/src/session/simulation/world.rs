@@ -18,19 +18,22 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
 use super::choice::Choices;
-use super::profile::{Profile, SESSION_ID};
+use super::profile::{Family, Kind, Profile, SESSION_ID};
 use super::record::{Record, Shared};
+use super::rest::{self, Side};
 use super::seen::Seen;
 use super::stage::{Stage, Whose};
-use super::{kernel, rest, wire};
+use super::{kernel, wire};
 use crate::base::memory_budget::MemoryBudget;
 use crate::base::patience::Patience;
 use crate::base::telemetry::Telemetry;
-use crate::io::transport::Transport;
+use crate::io::transport::{Side as End, Transport};
+use crate::session::bridge::Bridge;
 use crate::session::context::Context;
-use crate::session::driver::{Carrier, Driver};
+use crate::session::driver::Driver;
 use crate::session::hello;
-use crate::session::mux::{CarrierPool, Mux, NoCarrier, Progress};
+use crate::session::http2::Http2;
+use crate::session::mux::{CarrierPool, Local, NoCarrier, Progress};
 use crate::stream::buffers::Pool;
 use mischief::Mischief;
 use streams::{dialler, no_dialler};
@@ -58,23 +61,23 @@ const END_MAX: Duration = Duration::from_secs(90);
 const REST_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Run {
-    pub(super) native: bool,
+    pub(super) kind: Kind,
     pub(super) seen: BTreeSet<Seen>,
     /// Hash of all steps.
     pub(super) hash: u64,
 }
 
-pub(super) fn run(seed: u64, printed: bool) -> Run {
+pub(super) fn run(family: Family, seed: u64, printed: bool) -> Run {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build_local(LocalOptions::default())
         .unwrap();
     runtime.block_on(async {
-        let stage = Stage::new(Profile::draw(seed), printed);
+        let stage = Stage::new(Profile::draw(family, seed), printed);
         World::new(&stage).play().await;
         Run {
-            native: stage.profile.native,
+            kind: stage.profile.kind,
             seen: stage.seen.take(),
             hash: stage.hash(),
         }
@@ -106,13 +109,15 @@ impl Cable {
 struct World {
     stage: Rc<Stage>,
     pools: [Rc<Pool>; 2],
-    drivers: [Rc<Driver>; 2],
+    sides: [Box<dyn Side>; 2],
     records: Rc<RefCell<Vec<Shared>>>,
     cables: RefCell<Vec<Cable>>,
     choices: RefCell<Choices>,
     carriers: Cell<u64>,
     /// The sides on which a session runs.
     runs: [Cell<bool>; 2],
+    /// Whether the exit has had a carrier.
+    has_arrived: Cell<bool>,
     /// Why the streams that were open when this field was set may end uncleanly.
     excuse: Cell<Option<&'static str>>,
     /// Whether the session may continue after a cut of its carrier.
@@ -131,30 +136,42 @@ impl World {
             .collect();
         let records = Rc::new(RefCell::new(records));
         let pools = [(); 2].map(|()| Pool::for_one_of(1));
-        let drivers = [ENTRY, EXIT].map(|side| {
+        let sides = [ENTRY, EXIT].map(|side| -> Box<dyn Side> {
             let config = stage.profile.config(side);
             let dialler = match side {
                 ENTRY => no_dialler(stage),
                 _ => dialler(stage, &records),
             };
-            let context = Context {
+            let mut context = Context {
                 config: config.session(),
                 reloadable: watch::channel(Arc::new(config.reloadable())).1,
                 telemetry: Telemetry::new(&config, "", 1, None),
                 buffers: Rc::clone(&pools[side]),
                 memory: (MemoryBudget::of(None), 1),
             };
-            Driver::new(stage.profile.session(side), context.granted(), dialler)
+            if stage.profile.kind != Kind::Http2 {
+                let session = stage.profile.session(side);
+                return Box::new(Driver::new(session, context.granted(), dialler));
+            }
+            context.config.memory.receive.0 = stage.profile.budgets[side];
+            let end = if side == ENTRY {
+                End::Dials
+            } else {
+                End::Accepts
+            };
+            let make = Box::new(move |below, config: &_| Http2::new(end, below, config));
+            Box::new(Bridge::new(make, context, dialler))
         });
         Rc::new(Self {
             stage: Rc::clone(stage),
             pools,
-            drivers,
+            sides,
             records,
             cables: RefCell::default(),
             choices: RefCell::new(stage.choices(Whose::World, 0)),
             carriers: Cell::new(0),
             runs: [Cell::new(false), Cell::new(false)],
+            has_arrived: Cell::new(false),
             excuse: Cell::new(None),
             may_go_on: Cell::new(false),
             goes_away: Cell::new(false),
@@ -187,7 +204,7 @@ impl World {
         if self.excuse.get().is_none() {
             let left = || {
                 let sides = [ENTRY, EXIT]
-                    .map(|side| rest::left_over(&self.drivers[side], &self.pools[side]));
+                    .map(|side| rest::left_over(&*self.sides[side], &self.pools[side]));
                 sides
                     .iter()
                     .any(Option::is_some)
@@ -201,7 +218,7 @@ impl World {
             self.may_go_on.set(true);
         }
         if self.may_go_on.get() {
-            self.drivers[ENTRY].shut_down();
+            self.sides[ENTRY].shut_down();
         }
         self.end().await;
         self.judge();
@@ -216,7 +233,7 @@ impl World {
             .await;
         let remains = || {
             let sides =
-                [ENTRY, EXIT].map(|side| rest::remains(&self.drivers[side], &self.pools[side]));
+                [ENTRY, EXIT].map(|side| rest::remains(&*self.sides[side], &self.pools[side]));
             sides
                 .iter()
                 .any(Option::is_some)
@@ -240,8 +257,9 @@ impl World {
                 panic!("stream {}: {error}: {record:?}", record.label);
             }
         }
-        for driver in &self.drivers {
-            assert_eq!(driver.telemetry.session_panics(), 0, "a panic was caught");
+        for side in &self.sides {
+            let panics = side.telemetry().session_panics();
+            assert_eq!(panics, 0, "a panic was caught");
         }
     }
 
@@ -300,8 +318,11 @@ impl World {
             rounds += 1;
             self.make_due();
             assert!(rounds < ROUNDS_MAX, "it spins: {}", self.stuck());
-            for driver in &self.drivers {
-                rest::check(&self.stage, driver);
+            for side in &self.sides {
+                side.check(&|seen| self.stage.see(seen));
+                if side.telemetry().credit.status().waits > 0 {
+                    self.stage.see(Seen::CreditExhausted);
+                }
             }
         }
         self.stage.activity() != begun
@@ -313,8 +334,7 @@ impl World {
             .iter()
             .filter(|record| !record.borrow().is_over())
             .collect();
-        let left =
-            [ENTRY, EXIT].map(|side| rest::left_over(&self.drivers[side], &self.pools[side]));
+        let left = [ENTRY, EXIT].map(|side| rest::left_over(&*self.sides[side], &self.pools[side]));
         format!("{left:?}, streams {open:?}")
     }
 
@@ -334,21 +354,23 @@ impl World {
     fn start(self: Rc<Self>, side: usize) {
         self.runs[side].set(true);
         tokio::task::spawn_local(async move {
-            let end = self.drivers[side].run().await;
+            let end = self.sides[side].run().await;
             self.stage
                 .say(&format!("the session of side {side} has ended: {end}"));
-            if self.excuse.get().is_none() {
+            // A connection of HTTP/2 ends with its last stream after a GOAWAY.
+            let may_end = self.goes_away.get() && self.stage.profile.kind == Kind::Http2;
+            if self.excuse.get().is_none() && !may_end {
                 self.stage
                     .fail(format!("the session of side {side} ended: {end}"));
             }
-            self.drivers[side].streams_gone().await;
+            self.sides[side].streams_gone().await;
             self.runs[side].set(false);
             self.stage.moved();
         });
     }
 
     /// Adds a carrier to the session; `None`: the session accepts no carrier now.
-    fn add_carrier(self: &Rc<Self>) -> Option<Rc<Carrier>> {
+    fn add_carrier(self: &Rc<Self>) -> Option<Local<'static, bool>> {
         let number = self.carriers.replace(self.carriers.get() + 1);
         let (near, far, cable) = if self.stage.profile.kernel {
             let (near, far, cable) = kernel::carrier(&self.stage, number);
@@ -357,12 +379,12 @@ impl World {
             let (near, far, cable) = wire::carrier(&self.stage, number);
             (near, far, Cable::Wire(cable))
         };
-        match self.drivers[ENTRY].add(near.into(), Vec::new(), None) {
-            Ok(carrier) => {
+        match self.pool(ENTRY).add(near.into(), Vec::new(), None) {
+            Ok(settled) => {
                 self.stage.say(&format!("carrier {number} is dialled"));
                 self.cables.borrow_mut().push(cable);
                 tokio::task::spawn_local(self.clone().arrive(far));
-                Some(carrier)
+                Some(settled)
             }
             Err(NoCarrier::Refused(_) | NoCarrier::Io(_)) => None,
             Err(NoCarrier::Stranger(_)) => {
@@ -375,7 +397,7 @@ impl World {
     /// Processes a carrier that reaches the exit.
     async fn arrive(self: Rc<Self>, far: Box<dyn Transport>) {
         let mut unread = Vec::new();
-        if self.stage.profile.native {
+        if self.stage.profile.kind == Kind::Native {
             let patience = Patience::fixed(hello::HELLO_MAX);
             let Ok(greeting) =
                 hello::read(&*far, muxtunnel_gateway_config::Protocol::Native, &patience).await
@@ -388,28 +410,30 @@ impl World {
             }
             unread = greeting.unread;
         }
-        let exit = &self.drivers[EXIT];
-        let begins = !exit.carriers.has_begun();
-        if exit.add(far.into(), unread, None).is_ok() && begins {
+        let is_added = self.pool(EXIT).add(far.into(), unread, None).is_ok();
+        if is_added && !self.has_arrived.replace(true) {
             self.start(EXIT);
         }
     }
 
+    fn pool(&self, side: usize) -> &dyn CarrierPool {
+        self.sides[side].carriers().unwrap()
+    }
+
     async fn keep_carriers(self: Rc<Self>) {
-        let entry = &self.drivers[ENTRY];
+        let entry = &self.sides[ENTRY];
         let mut choices = self.stage.choices(Whose::Keeper, 0);
         entry.reached(Progress::Ready).await;
         loop {
-            let pool: &dyn CarrierPool = entry;
-            pool.lacks(self.stage.profile.carriers).await;
+            self.pool(ENTRY).lacks(self.stage.profile.carriers).await;
             if entry.has_ended() {
                 return;
             }
             let pause = choices.of(&[0, 1, 30, 300]);
             tokio::time::sleep(Duration::from_millis(pause)).await;
             match self.add_carrier() {
-                Some(carrier) => {
-                    carrier.settled().await;
+                Some(settled) => {
+                    settled.await;
                 }
                 None => tokio::time::sleep(Duration::from_millis(20)).await,
             }

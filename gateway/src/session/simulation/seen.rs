@@ -1,7 +1,9 @@
 //! The cases that runs covered.
 
+use super::profile::Kind;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Seen {
+pub(in crate::session) enum Seen {
     /// Both applications read an end of file after the last byte.
     CleanEnd,
     /// An end of file in one direction while the other direction continues.
@@ -66,9 +68,8 @@ pub(super) enum Seen {
 
 impl Seen {
     /// Cases that only the native protocol can cover.
-    const NATIVE: [Self; 12] = [
+    const NATIVE: [Self; 11] = [
         Self::HeldWhileDialling,
-        Self::OpenReturned,
         Self::OpenReturnedWithBytes,
         Self::CarrierJoined,
         Self::SeveralCarriers,
@@ -82,7 +83,7 @@ impl Seen {
         Self::SplicedIn,
     ];
 
-    const BOTH: [Self; 28] = [
+    const ALL: [Self; 27] = [
         Self::CleanEnd,
         Self::HalfClose,
         Self::EmptyStream,
@@ -108,14 +109,18 @@ impl Seen {
         Self::CutWhileDialling,
         Self::ClientReset,
         Self::TargetReset,
-        Self::InboxHeld,
         Self::CreditExhausted,
         Self::KernelCut,
     ];
 
     /// The cases that a sweep over runs of the protocol must have covered.
-    pub(super) fn expected(native: bool) -> impl Iterator<Item = Self> {
-        let own = if native { &Self::NATIVE[..] } else { &[][..] };
-        Self::BOTH.iter().chain(own).copied()
+    pub(super) fn expected(kind: Kind) -> impl Iterator<Item = Self> {
+        let own: &[&[Self]] = match kind {
+            Kind::Native => &[&[Self::InboxHeld, Self::OpenReturned], &Self::NATIVE],
+            Kind::Jmux => &[&[Self::InboxHeld]],
+            Kind::Http2 => &[],
+        };
+        let own = own.iter().flat_map(|cases| cases.iter());
+        Self::ALL.iter().chain(own).copied()
     }
 }

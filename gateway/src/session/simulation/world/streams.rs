@@ -10,13 +10,11 @@ use tokio::sync::oneshot;
 use super::{ENTRY, World};
 use crate::base::forward::Admission;
 use crate::net::dial::Dialled;
-use crate::session::driver::simulation::application;
-use crate::session::driver::simulation::record::{
-    CLIENT, Open, Record, Shared, TARGET, address, payload,
-};
-use crate::session::driver::simulation::seen::Seen;
-use crate::session::driver::simulation::stage::{Stage, Whose};
-use crate::session::mux::{Dial, Dialler, Mux, OpenEnd, Progress, Refused};
+use crate::session::mux::{Dial, Dialler, OpenEnd, Progress, Refused};
+use crate::session::simulation::application;
+use crate::session::simulation::record::{CLIENT, Open, Record, Shared, TARGET, address, payload};
+use crate::session::simulation::seen::Seen;
+use crate::session::simulation::stage::{Stage, Whose};
 use crate::stream::account::Local;
 use crate::stream::early_data::Connection;
 
@@ -41,16 +39,17 @@ impl World {
                 record.borrow_mut().excuse(excuse);
             }
             let refused = self.refused(&record);
-            let entry = &self.drivers[ENTRY];
+            let entry = &self.sides[ENTRY];
             match entry.open(&Record::url(label), Priority::Auto, connection, refused) {
                 Ok(()) => return self.stage.moved(),
                 Err(not_opened) => connection = not_opened.connection,
             }
-            if entry.has_ended() {
+            if entry.has_ended() && !self.goes_away.get() {
                 record.borrow_mut().open = Open::TurnedAway;
                 return connection.turn_away();
             }
-            if self.goes_away.get() && entry.progress() == Progress::GoingAway {
+            let takes_none = entry.has_ended() || entry.progress() == Progress::GoingAway;
+            if self.goes_away.get() && takes_none {
                 record.borrow_mut().open = Open::Returned;
                 return self.elsewhere(&record, connection);
             }
