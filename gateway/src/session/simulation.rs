@@ -58,7 +58,7 @@ const SEEDS_OF_FRAMES: Seeds = Seeds {
 };
 const SEEDS_OF_HTTP2: Seeds = Seeds {
     first: 200,
-    found: &[991, 1860],
+    found: &[471, 991, 1860],
     drawn: 100,
 };
 
