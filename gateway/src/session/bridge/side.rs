@@ -35,7 +35,7 @@ impl<L: Link> Side for Rc<Bridge<L>> {
             ("opens without an answer", self.engine.asking.borrow().len()),
             ("carriers", self.carriers.view().len()),
             // Without tasks, only the world refers to the session.
-            ("tasks", Rc::strong_count(self) - 1),
+            ("tasks", Self::strong_count(self) - 1),
         ]
     }
 

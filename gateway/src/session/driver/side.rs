@@ -44,7 +44,7 @@ impl Side for Rc<Driver> {
             ("carriers", self.carriers.view().len()),
             ("batches retained", self.engine.retention.len()),
             // Without tasks, only the world refers to the driver.
-            ("tasks", Rc::strong_count(self) - 1),
+            ("tasks", Self::strong_count(self) - 1),
         ]
     }
 
