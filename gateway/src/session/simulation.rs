@@ -23,6 +23,7 @@
 mod choice;
 
 mod application;
+mod frames;
 mod kernel;
 mod profile;
 mod record;

@@ -9,21 +9,17 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use muxtunnel_proto::{jmux, native};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::choice::Choices;
-use super::profile::Kind;
+use super::frames::{Frames, Place};
 use super::seen::Seen;
 use super::stage::{Stage, Whose};
 use crate::io::duplex::Duplex;
 use crate::io::transport::{Detached, Transport};
-use crate::session::http2::PREFACE;
 
 /// On average, one of this many writes or reads returns `WouldBlock`.
 const AGAIN: usize = 6;
-/// Length of the header of an HTTP/2 frame (RFC 9113, section 4.1).
-const HTTP2_HEADER_BYTES: usize = 9;
 /// Maximum pause after `WouldBlock`.
 const AGAIN_MILLISECONDS: usize = 20;
 
@@ -72,97 +68,6 @@ impl Gate {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
-    }
-}
-
-/// The position within a frame at which a sequence of bytes ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Boundary,
-    Header,
-    Payload,
-}
-
-/// Parses the frames of one direction.
-#[derive(Debug)]
-struct Frames {
-    kind: Kind,
-    /// The received bytes of a header or of a control frame.
-    begun: Vec<u8>,
-    /// Number of payload bytes that follow.
-    payload: usize,
-}
-
-impl Frames {
-    const fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            begun: Vec::new(),
-            payload: 0,
-        }
-    }
-
-    fn place(&self) -> Place {
-        match (self.payload, self.begun.is_empty()) {
-            (0, true) => Place::Boundary,
-            (0, false) => Place::Header,
-            _ => Place::Payload,
-        }
-    }
-
-    /// # Errors
-    /// The bytes are not valid frames.
-    fn pass(&mut self, mut bytes: &[u8]) -> std::result::Result<Place, String> {
-        while !bytes.is_empty() {
-            if self.payload > 0 {
-                let length = self.payload.min(bytes.len());
-                self.payload -= length;
-                bytes = &bytes[length..];
-            } else {
-                let length = (self.needed()? - self.begun.len()).min(bytes.len());
-                self.begun.extend_from_slice(&bytes[..length]);
-                bytes = &bytes[length..];
-                self.needed()?;
-            }
-        }
-        Ok(self.place())
-    }
-
-    /// Total number of bytes of the header or control frame that has begun, as far as it is known.
-    /// If it is complete, drops it and returns 0.
-    fn needed(&mut self) -> std::result::Result<usize, String> {
-        let payload = match self.kind {
-            Kind::Native => match native::codec::decode(&self.begun)
-                .map_err(|error| error.to_string())?
-            {
-                native::codec::Decoded::Incomplete { needed } => return Ok(needed),
-                native::codec::Decoded::Frame { .. } | native::codec::Decoded::Datagram { .. } => 0,
-                native::codec::Decoded::Stream { length, .. } => length as usize,
-            },
-            Kind::Jmux => {
-                match jmux::codec::decode(&self.begun).map_err(|error| error.to_string())? {
-                    jmux::codec::Decoded::Incomplete { needed } => return Ok(needed),
-                    jmux::codec::Decoded::Control { .. } => 0,
-                    jmux::codec::Decoded::Data { length, .. } => length,
-                }
-            }
-            // No frame begins as the preface, because such a frame would have more than 5 MiB.
-            Kind::Http2 if self.begun.first() == PREFACE.first() => {
-                if self.begun.len() < PREFACE.len() {
-                    return Ok(PREFACE.len());
-                }
-                0
-            }
-            Kind::Http2 => match self.begun[..] {
-                [high, middle, low, _, _, _, _, _, _] => {
-                    u32::from_be_bytes([0, high, middle, low]) as usize
-                }
-                _ => return Ok(HTTP2_HEADER_BYTES),
-            },
-        };
-        self.begun.clear();
-        self.payload = payload;
-        Ok(0)
     }
 }
 
@@ -389,10 +294,7 @@ impl Pipe {
             self.taken = 0;
         }
         self.held = kept;
-        let mut arrives = Frames {
-            begun: self.read.begun.clone(),
-            ..self.read
-        };
+        let mut arrives = self.read.clone();
         let (mut place, mut skip) = (arrives.place(), self.taken);
         for (_, bytes) in &self.flying {
             place = arrives.pass(&bytes[skip..]).unwrap_or(place);
