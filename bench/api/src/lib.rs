@@ -42,8 +42,8 @@ pub const DURATION_SECONDS_MAX: u32 = 3600;
 pub const ROUNDS_MAX: u32 = 9;
 /// Greatest one-way delay in milliseconds.
 pub const ONE_WAY_DELAY_MS_MAX: u32 = 10_000;
-/// Number of round trips that are measured on each idle path of an environment. Their median is the
-/// RTT of the path.
+/// Number of round trips that are measured on each idle path of an environment. The least is the RTT
+/// of the path.
 pub const PROBES: u32 = 20;
 /// Maximum number of round trips of one request.
 pub const PROBES_MAX: u32 = 1000;

@@ -84,7 +84,7 @@ pub struct Cell {
     pub protocol: Option<String>,
     /// Requested one-way delay in milliseconds.
     pub one_way_delay_ms: u32,
-    /// Measured round trip of the idle path: median of [`crate::PROBES`] probes of 64 bytes.
+    /// Measured round trip of the idle path: least of [`crate::PROBES`] probes of 64 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ms: Option<f64>,
     /// Sysctl profile of the gateways (tunnel), of client and server (direct), or of both

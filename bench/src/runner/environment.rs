@@ -15,7 +15,7 @@ use muxtunnel_gateway_config::status::Status as GatewayStatus;
 
 use super::board::ends;
 use crate::http_client::Client;
-use crate::statistics::{rounded, spread};
+use crate::statistics::rounded;
 
 /// Time-out of requests that an agent or gateway answers from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -157,12 +157,12 @@ impl Survey {
         Ok(())
     }
 
-    /// Median of the idle round trips, milliseconds.
+    /// The least of the idle round trips, milliseconds. Other load on the machine can only lengthen
+    /// a round trip.
     async fn probe(&self, client: &Client, probes: u32) -> anyhow::Result<f64> {
         let rtts_ms = self.round_trips(client, probes, Duration::ZERO).await?;
-        let spread = spread(&rtts_ms)
-            .with_context(|| format!("{} returned no round-trip time", self.pair.client_url))?;
-        Ok(spread.median)
+        let least = rtts_ms.into_iter().min_by(f64::total_cmp);
+        least.with_context(|| format!("{} returned no round-trip time", self.pair.client_url))
     }
 
     /// Measures round trips of 64 bytes, in milliseconds. `longest`: additional time-out for many
