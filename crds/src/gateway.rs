@@ -62,8 +62,8 @@ pub struct Autoscaling {
     validation = rules::sysctl_values()
 )]
 pub struct Tuning {
-    /// A set of sysctls for a kind of path. Default: None.
-    pub profile: Option<Profile>,
+    /// A set of sysctls for a kind of path. Default: Auto.
+    pub profile: Option<TuningProfile>,
     /// Additional sysctls, which override sysctls of the profile. A Job tests them in its own pod
     /// before the operator sets them in gateways.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,9 +76,38 @@ pub struct Tuning {
     pub allow_unsafe: bool,
 }
 
-/// A set of sysctls for a kind of path. WAN: enough for about 5 Gbit/s on one connection with a
-/// round-trip time of 100 ms. LAN: enough for 10 Gbit/s on one connection with a round-trip time of
-/// 12 ms. None: the kernel's defaults, as without a profile.
+/// A set of sysctls for a kind of path. Auto: those of WAN, if the nodes and the namespace admit
+/// them; otherwise the kernel's defaults, and the condition TuningApplied has the reason. WAN:
+/// enough for about 5 Gbit/s on one connection with a round-trip time of 100 ms. LAN: enough for 10
+/// Gbit/s on one connection with a round-trip time of 12 ms. None: the kernel's defaults.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TuningProfile {
+    /// The sysctls of WAN for each end whose pods are admitted with them.
+    #[default]
+    Auto,
+    /// The sysctls of [`Profile::Wan`].
+    #[serde(rename = "WAN")]
+    Wan,
+    /// The sysctls of [`Profile::Lan`].
+    #[serde(rename = "LAN")]
+    Lan,
+    /// The kernel's defaults.
+    None,
+}
+
+impl From<Profile> for TuningProfile {
+    fn from(profile: Profile) -> Self {
+        match profile {
+            Profile::Wan => Self::Wan,
+            Profile::Lan => Self::Lan,
+            Profile::None => Self::None,
+        }
+    }
+}
+
+/// A set of sysctls that a benchmark measures. WAN: enough for about 5 Gbit/s on one connection with
+/// a round-trip time of 100 ms. LAN: enough for 10 Gbit/s on one connection with a round-trip time
+/// of 12 ms. None: the kernel's defaults.
 #[derive(
     JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
 )]

@@ -4,9 +4,9 @@
 //! Most tests spend their time waiting for the kubelet, drains and pods. These tests run in the
 //! first cluster, and a few of them run in parallel ([`beside`]). Tests that remove the operator or
 //! the definitions use the second cluster exclusively ([`alone`]). Tests across clusters need an
-//! intact second cluster, and share it ([`across`]). Faults under load need the whole machine, and
-//! some tests remove the operators of both clusters. These tests use both clusters exclusively
-//! ([`both`]), and run first.
+//! intact second cluster, and a few of them share it ([`across`]). Faults under load need the whole
+//! machine, and some tests remove the operators of both clusters. These tests use both clusters
+//! exclusively ([`both`]), and run first.
 
 use std::io::Write;
 use std::thread;
@@ -25,6 +25,9 @@ use crate::{operator, wait};
 
 /// Number of tests that run in the first cluster at the same time.
 const PLACES: usize = 2;
+/// Number of tests across clusters that run at the same time. More of them starve the nodes of a
+/// slow machine.
+const ACROSS: usize = 2;
 /// Delay of all tests that do not need both clusters. In this time all tests that need both
 /// clusters join the queue. So the tests that need both clusters run first, one after the other.
 const BOTH_FIRST: Duration = Duration::from_secs(3);
@@ -39,6 +42,7 @@ const WHOLE_WITHIN: Duration = Duration::from_secs(180);
 static BOTH: RwLock<()> = RwLock::const_new(());
 static FIRST: Semaphore = Semaphore::const_new(PLACES);
 static SECOND: RwLock<()> = RwLock::const_new(());
+static BETWEEN: Semaphore = Semaphore::const_new(ACROSS);
 static INSTALLATION: Mutex<()> = Mutex::const_new(());
 
 /// A test's turn. When the turn is dropped, it prints the duration of the test.
@@ -78,9 +82,14 @@ pub async fn beside() -> Result<Turn<(Shared, SemaphorePermit<'static>)>> {
 }
 
 /// Waits for the turn of a test across clusters.
-pub async fn across() -> Turn<(Shared, Shared)> {
+///
+/// # Errors
+/// Never, because the semaphore is not closed.
+pub async fn across() -> Result<Turn<(Shared, Shared, SemaphorePermit<'static>)>> {
     let shared = shared().await;
-    Turn::of((shared, SECOND.read().await))
+    // The lock comes first, so that tests that use the second cluster exclusively run afterwards.
+    let second = SECOND.read().await;
+    Ok(Turn::of((shared, second, BETWEEN.acquire().await?)))
 }
 
 /// Waits for the turn of a test that removes the operator or the definitions of the second cluster.

@@ -29,6 +29,7 @@ pub(crate) mod socket_buffers;
 pub(crate) mod sys;
 pub(crate) mod sysctls;
 pub(crate) mod tasks;
+pub(crate) mod tcp_buffers;
 pub(crate) mod telemetry;
 pub(crate) mod token_bucket;
 pub(crate) mod unwind;

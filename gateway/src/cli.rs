@@ -11,6 +11,7 @@ mod examples;
 mod exit_status;
 mod forwards;
 mod help;
+mod host;
 mod keygen;
 mod leaf;
 mod log_format;
@@ -71,8 +72,9 @@ enum Command {
         #[command(flatten)]
         log: LogArgs,
     },
-    /// Parses and validates a configuration file. Prints the first error with its line, its field
-    /// and its remedy.
+    /// Prints the rate that the kernel's buffers of this host permit, and the sysctls that raise it.
+    /// With --config, validates a configuration file instead, and prints the first error with its
+    /// line, its field and its remedy.
     #[command(after_help = help::CHECK)]
     Check(Check),
     /// Prints the status of a running gateway: readiness, carriers, streams, bytes and packets.
@@ -109,7 +111,7 @@ enum Command {
 pub enum Task {
     /// Runs a gateway.
     Run(Source),
-    /// Checks a configuration file.
+    /// Checks the host or a configuration file.
     Check(Check),
     /// Prints the status of a running gateway.
     Status(Status),

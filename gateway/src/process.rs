@@ -25,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::memory_budget::MemoryBudget;
+use crate::base::tcp_buffers::TcpBuffers;
 use crate::base::telemetry::Telemetry;
 use crate::base::{open_files, sys};
 use crate::io::security::Credentials;
@@ -129,6 +130,13 @@ fn serve(
     let gateway = sized.gateway()?;
     let meeting = (config.role == Role::Rendezvous).then(Meeting::new);
     let telemetry = telemetry(&sized, text, workers, meeting.as_ref());
+    // In Kubernetes, the operator sets the sysctls, and the status has them.
+    let is_in_kubernetes = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    if !is_in_kubernetes && config.role != Role::Rendezvous {
+        TcpBuffers::of_host()
+            .into_iter()
+            .for_each(TcpBuffers::report);
+    }
     telemetry.set_shown(loaded.credentials.shown());
     let (reloadable_sender, reloadable) = watch::channel(Arc::new(config.reloadable()));
     let (credentials_sender, credentials) = watch::channel(Arc::new(loaded.credentials));

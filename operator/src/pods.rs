@@ -33,13 +33,16 @@ pub fn is_ready(pod: &Pod) -> bool {
     is_true(pod, "Ready")
 }
 
-/// The sysctls that the pod requests.
-pub fn sysctls(pod: &Pod) -> impl Iterator<Item = &Sysctl> {
-    let spec = pod.spec.as_ref();
-    let context = spec.and_then(|spec| spec.security_context.as_ref());
-    context
-        .into_iter()
-        .flat_map(|context| context.sysctls.iter().flatten())
+/// The sysctls that pods with `spec` request.
+pub fn sysctls(spec: &PodSpec) -> impl Iterator<Item = &Sysctl> {
+    let context = spec.security_context.iter();
+    context.flat_map(|context| context.sysctls.iter().flatten())
+}
+
+/// Whether pods with `spec` request these sysctls and no others.
+pub fn has_sysctls(spec: &PodSpec, wanted: &BTreeMap<String, String>) -> bool {
+    let own = sysctls(spec).map(|sysctl| (&sysctl.name, &sysctl.value));
+    own.collect::<BTreeMap<_, _>>() == wanted.iter().collect()
 }
 
 /// The statuses of all containers of the pod, the init containers first.
@@ -72,6 +75,13 @@ pub fn replica_failure(deployment: &Deployment) -> Option<String> {
     let mut conditions = deployment.status.as_ref()?.conditions.iter().flatten();
     let failure = conditions.find(|one| one.type_ == "ReplicaFailure" && one.status == "True");
     failure?.message.clone()
+}
+
+/// Whether the Deployment's controller has seen the newest template, so that a ReplicaSet exists
+/// for each earlier template with pods.
+pub fn is_observed(deployment: &Deployment) -> bool {
+    let status = deployment.status.as_ref();
+    status.and_then(|status| status.observed_generation) >= deployment.metadata.generation
 }
 
 /// The resources of a container. A default applies only to a resource that `asked` does not name:

@@ -13,7 +13,7 @@ use crate::peers::{behind_a_node_port, endpoint, entry};
 
 #[tokio::test]
 async fn an_entry_reaches_an_exit_in_another_cluster_with_certificates_of_ones_own() -> Result<()> {
-    let _turn = turn::across().await;
+    let _turn = turn::across().await?;
     with_temp_ns_in_both("own", PodSecurity::Restricted, async |near, far| {
         pods::serve(far, "web", Serve::Hash).await?;
         keys::certificates(&[(near, "near"), (far, "far")]).await?;

@@ -76,7 +76,7 @@ async fn addresses(ns: &TestNamespace, service: &str) -> Result<(String, String)
 
 #[tokio::test]
 async fn clients_carriers_and_targets_may_each_be_of_either_family() -> Result<()> {
-    let _turn = turn::across().await;
+    let _turn = turn::across().await?;
     let level = PodSecurity::Restricted;
     with_temp_ns_in(Cluster::Second, "families", level, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;

@@ -213,7 +213,7 @@ impl<'a> Site<'a> {
 
 #[tokio::test]
 async fn each_entry_needs_its_own_peer_and_keys_are_replaced_under_load() -> Result<()> {
-    let _turn = turn::across().await;
+    let _turn = turn::across().await?;
     with_temp_ns_in_both("peers", PodSecurity::Restricted, async |near, far| {
         let mut site = Site::up(near, far).await?;
         let (mut near_entry, near_key) = site.entry("near").await?;

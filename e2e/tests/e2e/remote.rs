@@ -45,7 +45,7 @@ async fn context(cluster: Cluster) -> Result<String> {
 
 #[tokio::test]
 async fn one_command_links_a_service_of_one_cluster_to_another() -> Result<()> {
-    let _turn = turn::across().await;
+    let _turn = turn::across().await?;
     with_temp_ns_in_both("link", PodSecurity::Restricted, async |near, far| {
         pods::serve(far, "web", Serve::Echo).await?;
         let (host, port) = free_node_port(far).await?;

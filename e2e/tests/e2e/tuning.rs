@@ -24,8 +24,8 @@ async fn the_sysctls_asked_for_are_in_force_inside_the_gateways_alone() -> Resul
     let _turn = turn::beside().await?;
     with_temp_ns("tuning", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
-        let more =
-            "tuning: {profile: WAN, sysctls: [{name: net.ipv4.tcp_keepalive_time, value: '77'}]}";
+        // The profile is Auto.
+        let more = "tuning: {sysctls: [{name: net.ipv4.tcp_keepalive_time, value: '77'}]}";
         let tunnel = tunnel::up(ns, &tunnel_to_web(more)).await?;
         ensure!(
             tunnel::is_true(&tunnel, condition::TUNING_APPLIED),
@@ -62,6 +62,41 @@ async fn the_sysctls_asked_for_are_in_force_inside_the_gateways_alone() -> Resul
             }
         }
         Ok(())
+    })
+    .await
+}
+
+/// Pod Security admits the sysctls of the profiles only by its rules since Kubernetes 1.32.
+#[tokio::test]
+async fn a_namespace_that_does_not_admit_the_default_sysctls_gets_gateways_without_them()
+-> Result<()> {
+    let _turn = turn::beside().await?;
+    with_temp_ns("admission", PodSecurity::Restricted, async |ns| {
+        let set = async |version: &str| {
+            let label = format!("pod-security.kubernetes.io/enforce-version={version}");
+            ns.kubectl(&["label", "--overwrite", "namespace", &ns.name, &label])
+                .await
+        };
+        set("v1.31").await?;
+        pods::serve(ns, "web", Serve::Hash).await?;
+        let tunnel = tunnel::up(ns, &tunnel_to_web("")).await?;
+        let tuning = tunnel::condition(&tunnel, condition::TUNING_APPLIED);
+        ensure!(
+            tuning.is_some_and(|tuning| tuning.status == "False"
+                && tuning.reason == "SysctlsNotAdmitted"
+                && tuning.message.contains("net.ipv4.tcp_rmem")),
+            "{tuning:?}"
+        );
+        send(ns, "untuned").await?;
+        let running = gateway_uids(ns).await?;
+
+        // The gateways stay as they are, until a spec names the sysctls.
+        set("latest").await?;
+        tunnel::up(ns, &tunnel_to_web("timeouts: {idleSeconds: 900}")).await?;
+        ensure!(gateway_uids(ns).await? == running, "gateways were replaced");
+        let tunnel = tunnel::up(ns, &tunnel_to_web("tuning: {profile: WAN}")).await?;
+        ensure!(tunnel::is_true(&tunnel, condition::TUNING_APPLIED));
+        send(ns, "tuned").await
     })
     .await
 }

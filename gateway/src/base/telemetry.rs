@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use muxtunnel_gateway_config::{Config, GatewayKey, Protocol, Role, status};
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
 
 use crate::base::carrier_history::Gateway;
 use crate::base::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
@@ -72,6 +73,8 @@ pub(crate) struct Telemetry {
     /// second.
     refusals_logged: Mutex<(u64, u32)>,
     draining: AtomicBool,
+    /// Notified by each arrival during the shutdown.
+    arrivals: Notify,
     carriers_lost: AtomicU64,
     carriers_retired: AtomicU64,
     opens_retried: AtomicU64,
@@ -154,6 +157,7 @@ impl Telemetry {
             files: FileStates::default(),
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),
+            arrivals: Notify::new(),
             carriers_lost: AtomicU64::new(0),
             carriers_retired: AtomicU64::new(0),
             opens_retried: AtomicU64::new(0),
@@ -249,6 +253,18 @@ impl Telemetry {
 
     pub(crate) fn set_draining(&self) {
         self.draining.store(true, Relaxed);
+    }
+
+    /// Notes that a client or a carrier has connected.
+    pub(crate) fn arrived(&self) {
+        if self.draining.load(Relaxed) {
+            self.arrivals.notify_one();
+        }
+    }
+
+    /// Waits for an arrival since the last call. Only one task may wait.
+    pub(crate) async fn arrival(&self) {
+        self.arrivals.notified().await;
     }
 
     pub(crate) fn set_listened(&self, worker: usize, listened: Vec<Listened>) {

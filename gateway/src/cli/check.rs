@@ -1,5 +1,5 @@
-//! `muxgate check`: checks whether a gateway would accept a configuration file, without running a
-//! gateway.
+//! `muxgate check`: checks this host, or checks whether a gateway would accept a configuration file.
+//! The command runs no gateway.
 
 use std::path::PathBuf;
 
@@ -8,25 +8,30 @@ use clap::Args;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Config;
 
+use super::host;
 use crate::process::{Failure, Source, load};
 
 /// Arguments of `muxgate check`.
 #[derive(Debug, Args)]
 pub struct Check {
-    /// The configuration file. The command does not read the keys, certificates and other files to
-    /// which the configuration refers.
+    /// Check this configuration file instead of the host. The command does not read the keys,
+    /// certificates and other files to which the configuration refers.
     #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    config: Option<PathBuf>,
 }
 
 impl Check {
-    /// Reads the file and validates it; returns a summary.
+    /// Validates the file, or checks the host; returns a summary.
     ///
     /// # Errors
-    /// [`Failure::Config`] with the position of the first error and its remedy.
+    /// [`Failure::Config`] with the position of the first error of the file and its remedy, or
+    /// [`Failure::Runtime`] with the commands that raise the buffers of the host.
     pub fn run(self) -> Result<String, Failure> {
-        let path = self.config.display().to_string();
-        match load(&Source::File(self.config)) {
+        let Some(file) = self.config else {
+            return host::check().map_err(Failure::Runtime);
+        };
+        let path = file.display().to_string();
+        match load(&Source::File(file)) {
             Ok((config, _)) => Ok(summary(&path, &config)),
             Err(error) => {
                 let remedy = Code::ConfigInvalid.remedy();

@@ -34,7 +34,9 @@ Examples:
 pub(super) const CHECK: &str = "\
 Examples:
   Check a file before a gateway reads it; exit status 2 if the file is invalid:
-    muxgate check --config far.yaml";
+    muxgate check --config far.yaml
+  Check on each side what the kernel's buffers permit:
+    muxgate check";
 
 /// `muxgate status`.
 pub(super) const STATUS: &str = "\

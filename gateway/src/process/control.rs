@@ -7,6 +7,7 @@ use std::time::Duration;
 use muxtunnel_gateway_config::{Config, Drain, Reloadable, Role, Security};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::admin::AdminHosts;
 use super::signals::Signals;
@@ -147,9 +148,42 @@ impl Control {
         let deadline = Duration::from_secs(self.drain.deadline_seconds.into());
         tracing::info!(?accept, ?deadline, "Draining");
         self.telemetry.set_draining();
+        let begun = Instant::now();
         self.phase.send_replace(Phase::Draining);
-        tokio::time::sleep(accept).await;
+        let most = begun + accept.max(deadline / 2);
+        // Nodes and load balancers may still send connections here.
+        tokio::select! {
+            () = quiet_for(accept, || self.telemetry.arrival()) => {}
+            () = tokio::time::sleep_until(most) => {}
+        }
         self.phase.send_replace(Phase::Closed);
-        tokio::time::sleep(deadline.saturating_sub(accept)).await;
+        tokio::time::sleep_until(begun + deadline).await;
+    }
+}
+
+/// Waits until no arrival has occurred for `quiet`.
+async fn quiet_for<A: Future<Output = ()>>(quiet: Duration, arrival: impl Fn() -> A) {
+    while tokio::time::timeout(quiet, arrival()).await.is_ok() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn ports_stay_open_until_nothing_has_arrived_for_a_while() {
+        let (arrivals, quiet) = (Notify::new(), Duration::from_secs(5));
+        let begun = Instant::now();
+        let clients = async {
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                arrivals.notify_one();
+            }
+        };
+        tokio::join!(clients, quiet_for(quiet, || arrivals.notified()));
+        assert_eq!(begun.elapsed(), Duration::from_secs(17));
+        quiet_for(Duration::ZERO, || arrivals.notified()).await;
     }
 }

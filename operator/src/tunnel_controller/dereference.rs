@@ -34,7 +34,7 @@ use super::holder::Holder;
 use super::object::{Object, of_each};
 use super::problem::Problem;
 use super::references::{ServiceName, references};
-use super::rollouts::Refusal;
+use super::rollouts::{Refusal, Untuned};
 use super::sandbox::{self, Step};
 use crate::caches::Endpoints;
 use crate::class::Class;
@@ -74,6 +74,10 @@ pub struct Dereferenced {
     pub upgrade: (Choice, String),
     /// The remembered refusals of the object's ends.
     pub refusals: BTreeMap<End, Refusal>,
+    /// The refusals of the sysctls of profile `Auto` that no annotation stores yet.
+    pub untuned: BTreeMap<End, Untuned>,
+    /// The newest refusal of these sysctls in the namespace.
+    pub answer: Option<String>,
     /// The keys and certificates, and the peers of an exit.
     pub credentials: Credentials,
     /// Why the sandboxes of pods failed, by UID of the pod. A pod whose sandbox did not fail, or
@@ -153,7 +157,10 @@ async fn read(
     let class = upgrade::chosen(access, (object, class?), named, now);
     credentials::read(access, object, holder, named, now.seconds()).await?;
     let uid = &holder.owner.uid;
-    named.refusals = access.memory.rollouts.refusals(uid, now.seconds());
+    let rollouts = &access.memory.rollouts;
+    named.refusals = rollouts.refusals(uid, now.seconds());
+    named.untuned = rollouts.untuned(uid);
+    named.answer = rollouts.answer(&holder.namespace, now.seconds());
     let replica_sets = live::replica_sets(access, holder);
     named.live.replica_sets = match named.refusals.values().any(|refusal| refusal.rests) {
         // An end returns to the template of a ReplicaSet.

@@ -31,7 +31,7 @@ use super::pods::{end_of, own_pods, pod_problem};
 use super::problem::Problem;
 use super::validate::{ValidatedObject, ValidatedState};
 use crate::caches::Caches;
-use crate::pods::{is_ready, is_started, sysctls};
+use crate::pods::{has_sysctls, is_ready, is_started};
 
 /// Time limit for one gateway's answer, including the connection setup.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -214,7 +214,8 @@ pub async fn observe<G: Gateways>(
         let uid = pod.uid().filter(|_| seen.problem.is_none());
         if let Some(uid) = uid {
             let sandbox = state.sandboxes.get(&uid);
-            let sandbox = sandbox.filter(|_| !object.pods.tuning.is_empty());
+            let is_tuned = object.pods.tuning(seen.end).is_some();
+            let sandbox = sandbox.filter(|_| is_tuned);
             seen.problem = sandbox.or(state.mounts.get(&uid)).cloned();
         }
         pods.push(seen);
@@ -241,7 +242,11 @@ fn facts(pod: &Pod, object: &ValidatedObject) -> Option<SeenPod> {
     let status = pod.status.clone().unwrap_or_default();
     let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
     // Ended pods of an earlier spec are ignored: they exist as long as their ReplicaSet.
-    let has_sysctls = has_sysctls(pod, object);
+    let sysctls = object.pods.sysctls(end);
+    let has_sysctls = pod
+        .spec
+        .as_ref()
+        .is_some_and(|spec| has_sysctls(spec, &sysctls));
     if ended && !has_sysctls {
         return None;
     }
@@ -261,11 +266,6 @@ fn facts(pod: &Pod, object: &ValidatedObject) -> Option<SeenPod> {
         wan: wan(pod),
         answer: None,
     })
-}
-
-fn has_sysctls(pod: &Pod, object: &ValidatedObject) -> bool {
-    let sysctls = sysctls(pod).map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()));
-    object.pods.sysctls() == sysctls.collect()
 }
 
 fn wan(pod: &Pod) -> Wan {

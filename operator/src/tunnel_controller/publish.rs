@@ -92,7 +92,8 @@ pub async fn publish(
         status: pod.status(),
     });
     outputs.figures.seen(state.holder.id(), gateways);
-    rollouts::learn(&outputs.memory.rollouts, &object, &seen, state.now);
+    let observed = (&*applied.deployments, &seen);
+    rollouts::learn(&outputs.memory.rollouts, &object, observed, state.now);
     Outcome::Observed(Box::new(Observation {
         object,
         applied,

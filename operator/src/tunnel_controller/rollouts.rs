@@ -9,19 +9,28 @@
 //! carrier, or gets no pods if none runs. The operator tries the spec again after a pause that grows. A
 //! refusal deletes no object.
 //!
+//! Nobody requested the sysctls of profile `Auto`. So after the first refusal of a node, or of the
+//! namespace's admission, the end goes to pods without these sysctls ([`Untuned`]). An annotation of
+//! the Deployment stores the refusal until the image or the placement of the pods changes. Other ends
+//! of the namespace whose pods do not have the sysctls yet do not try them for a day.
+//!
 //! This module stores the refusals in memory, and derives the [`Rollout`] of each end from them.
 //! `dereference` reads the memory, `validate` decides, `build` applies the decision, and `publish`
-//! records new observations. Bounds: one entry per refused end, at most [`REFUSED_MAX`]. A further
-//! entry replaces an arbitrary entry, which costs one more attempt.
+//! records new observations. Bounds: one entry per refused end, and one per namespace and node whose
+//! refusal is kept, at most [`REFUSED_MAX`] each. A further entry replaces an arbitrary entry, which
+//! costs one more attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
+use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use super::end::End;
+use super::holder::Holder;
 use super::problem::Problem;
 use crate::backoff::doubling;
 
@@ -30,6 +39,10 @@ use crate::backoff::doubling;
 pub const AVOIDED_NODES: &str = "muxtunnel.dev/avoided-nodes";
 /// Annotation of a Deployment without pods. Nodes refused its pods, and no earlier pod was running.
 pub const STOPPED: &str = "muxtunnel.dev/stopped";
+
+/// Annotation of a Deployment whose pods were refused with the sysctls of profile `Auto`. The value
+/// contains the hash of the refused requests, and the refusal as a sentence.
+pub const UNTUNED: &str = "muxtunnel.dev/untuned";
 
 /// Maximum number of nodes that an end avoids. The operator only reports further nodes.
 pub(super) const NODES_AVOIDED_MAX: usize = 8;
@@ -41,9 +54,17 @@ const FIRST: Duration = Duration::from_secs(20);
 /// minutes.
 const LONGEST: Duration = Duration::from_mins(5);
 
+/// Seconds for which other ends of a namespace do not try the sysctls of profile `Auto` after a
+/// refusal.
+const ANSWER_SECONDS: i64 = 24 * 3600;
+
 /// How an end is rolled out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rollout {
+    /// The requested sysctls of the end's pods, by name.
+    pub tuning: BTreeMap<String, String>,
+    /// Whether `tuning` has the sysctls of profile `Auto`.
+    pub auto: Auto,
     /// Hash of the requests that the end's pods make to a node.
     pub asked: String,
     /// The nodes that the end's pods avoid.
@@ -55,6 +76,41 @@ pub struct Rollout {
     pub held: Option<Held>,
     /// Whether the end's Deployment has no pods, because nodes refused them.
     pub is_stopped: bool,
+}
+
+/// Whether the pods of an end have the sysctls of profile `Auto`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Auto {
+    /// The profile is another one.
+    #[default]
+    NotRequested,
+    /// The pods have the sysctls.
+    Tuned,
+    /// The pods do not have the sysctls.
+    Untuned(Untuned),
+}
+
+/// The refusal of pods with the sysctls of profile `Auto`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Untuned {
+    /// Hash of the requests that the end's pods would make to a node, and of their image.
+    pub asked: String,
+    /// The refusal as a sentence.
+    pub detail: String,
+}
+
+impl Untuned {
+    /// The refusal in the annotation [`UNTUNED`] of `deployment`.
+    pub(super) fn of(deployment: &Deployment) -> Option<Self> {
+        let (asked, detail) = deployment.annotations().get(UNTUNED)?.split_once(' ')?;
+        let (asked, detail) = (asked.to_owned(), detail.to_owned());
+        Some(Self { asked, detail })
+    }
+
+    /// The value of [`UNTUNED`].
+    pub fn text(&self) -> String {
+        format!("{} {}", self.asked, self.detail)
+    }
 }
 
 /// Why a spec is not applied to an end, and the state of the end meanwhile.
@@ -95,6 +151,8 @@ pub struct Refusal {
 pub(super) struct Shown<'a> {
     /// The end's pods that a node refused, except pods on avoided nodes.
     pub(super) refused: Vec<RefusedPod<'a>>,
+    /// Why the API server did not admit the end's pods because of a sysctl.
+    pub(super) not_admitted: Option<String>,
     /// Whether at least one of the end's pods runs with the end's sysctls.
     pub(super) runs: bool,
     /// Whether the nodes are at fault, not the spec.
@@ -122,18 +180,70 @@ struct Refused {
     tried: i64,
 }
 
-/// The refusals of all tunnels, by UID and end. The module's documentation states the bounds.
+/// The refusals of all tunnels. The module's documentation states the bounds.
 #[derive(Default)]
-pub struct Rollouts(Mutex<BTreeMap<(String, End), Refused>>);
+pub struct Rollouts(Mutex<Tables>);
+
+#[derive(Default)]
+struct Tables {
+    /// The refusals of requested sysctls, by UID and end.
+    refused: BTreeMap<(String, End), Refused>,
+    /// The refusals of the sysctls of profile `Auto`, by UID and end, until the annotation of the
+    /// Deployment stores them.
+    untuned: BTreeMap<(String, End), Untuned>,
+    /// The refusals of the sysctls of profile `Auto`, by namespace and node. The node is empty if
+    /// the API server did not admit a pod.
+    answers: BTreeMap<(String, String), Answer>,
+}
+
+/// A refusal in a namespace.
+struct Answer {
+    /// The refusal as a sentence.
+    detail: String,
+    /// When the refusal was observed, in seconds since 1970.
+    at: i64,
+}
+
+/// Stores `value`. A full table drops an arbitrary entry.
+fn store<K: Ord, V>(table: &mut BTreeMap<K, V>, key: K, value: V) {
+    if table.len() >= REFUSED_MAX && !table.contains_key(&key) {
+        table.pop_first();
+    }
+    table.insert(key, value);
+}
 
 impl Rollouts {
+    /// The refusals of the sysctls of profile `Auto` for the ends of the tunnel with this UID that
+    /// no annotation stores yet.
+    pub(super) fn untuned(&self, uid: &str) -> BTreeMap<End, Untuned> {
+        let tables = self.0.lock();
+        let own = End::ALL.into_iter().filter_map(|end| {
+            let untuned = tables.untuned.get(&(uid.to_owned(), end))?;
+            Some((end, untuned.clone()))
+        });
+        own.collect()
+    }
+
+    /// The newest refusal of the sysctls of profile `Auto` in `namespace` within a day before `now`
+    /// (seconds since 1970).
+    pub(super) fn answer(&self, namespace: &str, now: i64) -> Option<String> {
+        let mut tables = self.0.lock();
+        let is_kept = |answer: &Answer| now.saturating_sub(answer.at) < ANSWER_SECONDS;
+        tables.answers.retain(|_, answer| is_kept(answer));
+        let first = (namespace.to_owned(), String::new());
+        let own = tables.answers.range(first..);
+        let own = own.take_while(|((of, _), _)| of == namespace);
+        let newest = own.max_by_key(|(_, answer)| answer.at);
+        newest.map(|(_, answer)| answer.detail.clone())
+    }
+
     /// Returns the refusals of the ends of the tunnel with this UID. Ends each pause that has
     /// expired at `now` (seconds since 1970), so that the operator tries the spec again.
     pub(super) fn refusals(&self, uid: &str, now: i64) -> BTreeMap<End, Refusal> {
-        let mut table = self.0.lock();
+        let mut tables = self.0.lock();
         let mut refusals = BTreeMap::new();
         for end in End::ALL {
-            let Some(entry) = table.get_mut(&(uid.to_owned(), end)) else {
+            let Some(entry) = tables.refused.get_mut(&(uid.to_owned(), end)) else {
                 continue;
             };
             if entry.until.is_some_and(|until| until <= now) {
@@ -149,13 +259,20 @@ impl Rollouts {
     /// Records an observation of an end at `now`. Drops refusals of an earlier spec.
     pub(super) fn learn(
         &self,
-        (uid, end): (&str, End),
+        (holder, end): (&Holder, End),
         rollout: &Rollout,
         shown: &Shown<'_>,
         now: i64,
     ) {
-        let key = (uid.to_owned(), end);
-        let mut table = self.0.lock();
+        let key = (holder.owner.uid.clone(), end);
+        let mut tables = self.0.lock();
+        match rollout.auto {
+            Auto::NotRequested => {}
+            Auto::Tuned => return tables.learn_of_auto((holder, end), rollout, shown, now),
+            // The annotation of the Deployment stores the refusal now.
+            Auto::Untuned(_) => _ = tables.untuned.remove(&key),
+        }
+        let table = &mut tables.refused;
         let is_of_earlier_spec = |entry: &Refused| entry.refusal.asked != rollout.asked;
         if table.get(&key).is_some_and(is_of_earlier_spec) {
             table.remove(&key);
@@ -171,11 +288,16 @@ impl Rollouts {
             }
             return;
         };
-        if table.len() >= REFUSED_MAX && !table.contains_key(&key) {
-            table.pop_first();
+        if !table.contains_key(&key) {
+            store(
+                table,
+                key.clone(),
+                Refused::new(&rollout.asked, first.problem),
+            );
         }
-        let entry = table.entry(key);
-        let entry = entry.or_insert_with(|| Refused::new(&rollout.asked, first.problem));
+        let Some(entry) = table.get_mut(&key) else {
+            return;
+        };
         entry.refusal.problem = first.problem.clone();
         if shown.is_node_at_fault {
             let room = NODES_AVOIDED_MAX.saturating_sub(rollout.avoided.len());
@@ -190,9 +312,15 @@ impl Rollouts {
     /// The seconds from `now` until the tunnel with this UID needs a reconciliation. `None` if no
     /// end is waiting.
     pub fn due(&self, uid: &str, rollouts: &BTreeMap<End, Rollout>, now: i64) -> Option<u64> {
-        let table = self.0.lock();
+        let tables = self.0.lock();
         let own = rollouts.iter().filter_map(|(end, rollout)| {
-            let entry = table.get(&(uid.to_owned(), *end))?;
+            let key = (uid.to_owned(), *end);
+            // The roll-out does not reflect the refusal yet.
+            let untuned = tables.untuned.get(&key);
+            if untuned.is_some_and(|untuned| untuned.asked == rollout.asked) {
+                return Some(0);
+            }
+            let entry = tables.refused.get(&key)?;
             match entry.until {
                 _ if entry.refusal.asked != rollout.asked => None,
                 // The roll-out does not reflect the refusal yet, so the tunnel is reconciled at
@@ -204,6 +332,36 @@ impl Rollouts {
             }
         });
         own.min()
+    }
+}
+
+impl Tables {
+    /// Records an observation of an end whose pods have the sysctls of profile `Auto`.
+    fn learn_of_auto(
+        &mut self,
+        (holder, end): (&Holder, End),
+        rollout: &Rollout,
+        shown: &Shown<'_>,
+        now: i64,
+    ) {
+        let refused = shown.refused.first().map(|pod| {
+            let node = pod.node.cloned().unwrap_or_default();
+            (node, pod.problem.detail.clone())
+        });
+        let not_admitted = shown.not_admitted.clone();
+        let not_admitted = not_admitted.map(|detail| (String::new(), detail));
+        let Some((node, detail)) = refused.or(not_admitted) else {
+            return;
+        };
+        let namespace = holder.namespace.clone();
+        let answer = Answer {
+            detail: detail.clone(),
+            at: now,
+        };
+        store(&mut self.answers, (namespace, node), answer);
+        let asked = rollout.asked.clone();
+        let untuned = Untuned { asked, detail };
+        store(&mut self.untuned, (holder.owner.uid.clone(), end), untuned);
     }
 }
 

@@ -109,7 +109,8 @@ async fn list(
 
 /// Whether the pod has a sysctl in addition to the sysctl that every gateway needs.
 pub(super) fn is_tuned(pod: &Pod) -> bool {
-    sysctls(pod).any(|sysctl| sysctl.name != UNPRIVILEGED_PORT_START.0)
+    let mut sysctls = pod.spec.iter().flat_map(sysctls);
+    sysctls.any(|sysctl| sysctl.name != UNPRIVILEGED_PORT_START.0)
 }
 
 /// Whether the pod has the volume of a CSI driver.
@@ -185,11 +186,17 @@ fn problem(step: Step, pod: &Pod, events: &[Event]) -> Option<Problem> {
     Some(Problem::new(code, detail))
 }
 
+/// Whether a message names the sysctl `name`, or its file in /proc.
+pub(super) fn names_sysctl(message: &str, name: &str) -> bool {
+    message.contains(name) || message.contains(&name.replace('.', "/"))
+}
+
 /// The longest sysctl name in `note`, because one name may be the prefix of another.
 fn sysctl_of<'a>(pod: &'a Pod, note: &str) -> Option<&'a str> {
-    let names = sysctls(pod).map(|sysctl| sysctl.name.as_str());
+    let sysctls = pod.spec.iter().flat_map(sysctls);
+    let names = sysctls.map(|sysctl| sysctl.name.as_str());
     names
-        .filter(|name| note.contains(name) || note.contains(&name.replace('.', "/")))
+        .filter(|name| names_sysctl(note, name))
         .max_by_key(|name| name.len())
 }
 

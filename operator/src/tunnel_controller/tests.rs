@@ -3,6 +3,7 @@
 //! not `muxtunnel`. So a test fails if a label has the product's name instead of the object's name.
 
 mod adoption;
+mod auto_tuning;
 mod bench;
 mod classes;
 mod drift;

@@ -10,7 +10,7 @@ const KINDS: [&str; 2] = ["secrets", "muxexits,muxpeers,muxtunnels"];
 
 #[tokio::test]
 async fn from_a_dump_without_status_objects_find_their_keys_again() -> Result<()> {
-    let _turn = turn::across().await;
+    let _turn = turn::across().await?;
     with_temp_ns_in_both("restore", PodSecurity::Restricted, async |near, far| {
         let mut site = Site::up(near, far).await?;
         // The entry names the exit's node port, which has to be the same after the restore.

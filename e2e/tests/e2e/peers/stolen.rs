@@ -9,7 +9,7 @@ const VAULT: &str = "vault";
 
 #[tokio::test]
 async fn the_stolen_key_of_an_entry_acts_neither_as_the_exit_nor_as_another_peer() -> Result<()> {
-    let _turn = turn::across().await;
+    let _turn = turn::across().await?;
     with_temp_ns_in_both("stolen", PodSecurity::Restricted, async |near, far| {
         let mut site = Site::up(near, far).await?;
         site.exit["spec"]["allow"] =

@@ -319,6 +319,7 @@ async fn accept(entry: Rc<Entry>, listening: ListeningSocket, route: Rc<RefCell<
         };
         match accepted {
             Ok((socket, client)) => {
+                entry.telemetry.arrived();
                 entry.has_session_or_none_for_long().await;
                 entry.take(socket, client, &route);
             }

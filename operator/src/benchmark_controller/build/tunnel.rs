@@ -60,7 +60,7 @@ pub fn tunnel(
             resume: asked.resume.filter(|_| can.resume),
         }),
         tuning: Some(Tuning {
-            profile: Some(environment.profile),
+            profile: Some(environment.profile.into()),
             ..Tuning::default()
         }),
         wan_emulation,

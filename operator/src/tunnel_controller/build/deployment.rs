@@ -24,7 +24,7 @@ use crate::labels::having;
 use crate::muxbench;
 use crate::pods::{self, UID, some};
 use crate::tunnel_controller::config_file::FILE;
-use crate::tunnel_controller::rollouts::{self, Fallback, Rollout};
+use crate::tunnel_controller::rollouts::{self, Auto, Fallback, Rollout};
 use crate::tunnel_controller::validate::{
     SSH, ValidatedGateway, ValidatedObject, ValidatedUpgrade, resources_of,
 };
@@ -103,10 +103,15 @@ pub(super) fn build(
 fn own_annotations(object: &ValidatedObject, end: End) -> BTreeMap<String, String> {
     let ValidatedUpgrade { revision, turn, .. } = &object.upgrade;
     let avoided = avoided(object, end).map(rollouts::avoided_text);
+    let untuned = match object.rollout(end).map(|rollout| &rollout.auto) {
+        Some(Auto::Untuned(untuned)) => Some(untuned.text()),
+        _ => None,
+    };
     let annotations = [
         (upgrades::REVISION, Some(revision.clone())),
         (upgrades::TURN, turn.map(|turn| turn.as_str().to_owned())),
         (rollouts::AVOIDED_NODES, avoided),
+        (rollouts::UNTUNED, untuned),
     ];
     let annotations = annotations.into_iter();
     let annotations = annotations.filter_map(|(key, text)| Some((key.to_owned(), text?)));
@@ -177,7 +182,7 @@ fn pod(object: &ValidatedObject, end: End, gateway: &ValidatedGateway, key: Stri
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         termination_grace_period_seconds: Some(grace),
-        security_context: Some(pod_security(object.pods.sysctls(), user)),
+        security_context: Some(pod_security(object.pods.sysctls(end), user)),
         init_containers: some(init_containers(object, end, gateway)),
         containers,
         volumes: Some(volumes),

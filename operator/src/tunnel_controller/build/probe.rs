@@ -65,7 +65,7 @@ fn placements(object: &ValidatedObject) -> Vec<(String, End, &Template)> {
             continue;
         };
         let template = &gateway.template;
-        let hash = asked(&object.pods.sysctls(), template);
+        let hash = asked(&object.pods.probed(), template, None);
         let name = format!("{}-{}-{hash}", object.holder.name, word(object.kind()));
         if !placements.iter().any(|(known, ..)| *known == name) {
             placements.push((name, end, template));
@@ -101,7 +101,7 @@ fn job(object: &ValidatedObject, name: &str, end: End, template: &Template) -> J
         service_account_name: Some(object.child(end)),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
-        security_context: Some(deployment::pod_security(object.pods.sysctls(), None)),
+        security_context: Some(deployment::pod_security(object.pods.probed(), None)),
         containers: vec![container(&object.class, resources)],
         ..deployment::placed(template)
     };

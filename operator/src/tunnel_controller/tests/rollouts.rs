@@ -16,7 +16,7 @@ use muxtunnel_gateway_config::{Config, Protocol};
 const WAN: &str = "tuning: {profile: WAN}\n";
 
 /// A tunnel and its operator's clock.
-fn bench(spec: &str) -> (Bench, Arc<AtomicI64>) {
+pub(super) fn bench(spec: &str) -> (Bench, Arc<AtomicI64>) {
     let clock = Arc::new(AtomicI64::new(MADE));
     let read = clock.clone();
     let now = super::bench::clock(move || read.load(Ordering::Relaxed));
@@ -24,7 +24,7 @@ fn bench(spec: &str) -> (Bench, Arc<AtomicI64>) {
 }
 
 /// A pod of the newest template that the kubelet of `node` refuses.
-fn refuse(bench: &Bench, end: &str, node: &str) {
+pub(super) fn refuse(bench: &Bench, end: &str, node: &str) {
     let deployment = deployment(bench, end);
     let mut spec = deployment["spec"]["template"]["spec"].clone();
     spec["nodeName"] = json!(node);
@@ -68,7 +68,7 @@ fn start(bench: &Bench, end: &str, node: &str) {
     bench.api.put_pod_of(&child(end), &path, pod);
 }
 
-fn deployment(bench: &Bench, end: &str) -> Value {
+pub(super) fn deployment(bench: &Bench, end: &str) -> Value {
     let path = format!("deployments/{}", child(end));
     bench.api.get(&path).unwrap_or_else(|| panic!("no {path}"))
 }
@@ -77,7 +77,7 @@ fn config(bench: &Bench, end: &str) -> Config {
     Config::from_yaml(&document(&bench.api, &child(end))).unwrap()
 }
 
-fn message(bench: &Bench, type_: &str) -> String {
+pub(super) fn message(bench: &Bench, type_: &str) -> String {
     let condition = bench.condition(type_);
     condition["message"].as_str().unwrap().to_owned()
 }

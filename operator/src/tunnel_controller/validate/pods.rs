@@ -3,27 +3,27 @@
 use std::collections::BTreeMap;
 
 use muxtunnel_contract::sysctls;
-use muxtunnel_crds::{Profile, Tuning, WanEmulation};
+use muxtunnel_crds::{Tuning, TuningProfile, WanEmulation};
 
-use super::{ValidatedGateway, ValidatedObject, asked, rollouts};
+use super::{ValidatedGateway, ValidatedObject, rollouts};
 use crate::class::Class;
 use crate::tunnel_controller::dereference::{Dereferenced, SeenProbe};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::object::Object;
-use crate::tunnel_controller::rollouts::Rollout;
+use crate::tunnel_controller::rollouts::{Auto, Rollout};
 
 /// The settings of the pods of all ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidatedPods {
-    /// The requested sysctls, by name.
-    pub tuning: BTreeMap<String, String>,
+    /// The sysctls that the spec or its class names, without those of profile `Auto`.
+    named: BTreeMap<String, String>,
     /// The WAN emulation, if it is requested.
     pub wan: Option<WanEmulation>,
-    /// Whether the spec names sysctls. A Job tests the sysctls before gateways get them.
+    /// Whether the spec has `sysctls`. A Job tests the sysctls before gateways get them.
     pub is_probed: bool,
     /// The Jobs that test sysctls, running and ended.
     pub probes: Vec<SeenProbe>,
-    /// The state of each end's roll-out. This field does not come from the spec.
+    /// The state of each end's roll-out. This field does not come from the spec alone.
     pub rollouts: BTreeMap<End, Rollout>,
 }
 
@@ -36,31 +36,69 @@ impl ValidatedPods {
     ) -> Self {
         // A MuxRendezvous has no kernel settings.
         let asked = match object.rendezvous() {
-            Some(_) => None,
-            None => class.tuning(object.tuning()),
+            Some(_) => Tuning {
+                profile: Some(TuningProfile::None),
+                ..Tuning::default()
+            },
+            None => class.tuning(object.tuning()).cloned().unwrap_or_default(),
         };
-        let mut pods = Self {
-            tuning: asked.map(tuning).unwrap_or_default(),
+        let profile = asked.profile.unwrap_or_default();
+        let own = pairs(&asked);
+        let of_profile = match profile {
+            TuningProfile::Wan => sysctls::WAN,
+            TuningProfile::Lan => sysctls::LAN,
+            TuningProfile::Auto | TuningProfile::None => &[],
+        };
+        let pods = Self {
+            named: joined(of_profile, &own),
             wan: object.wan_emulation().filter(|wan| wan.emulates()).cloned(),
-            is_probed: asked.is_some_and(|tuning| !tuning.sysctls.is_empty()),
+            is_probed: !asked.sysctls.is_empty(),
             probes: named.probes.clone(),
             rollouts: BTreeMap::new(),
         };
         let rollouts = gateways.iter().map(|(end, gateway)| {
-            let asked = self::asked(&pods.sysctls(), &gateway.template);
-            (*end, rollouts::rollout(*end, asked, named))
+            let (end, template) = (*end, &gateway.template);
+            let mut auto = Auto::NotRequested;
+            if profile == TuningProfile::Auto {
+                let tuning = joined(sysctls::WAN, &own);
+                let all = for_pods(tuning.clone());
+                // Pods with another image are created anyway, so the sysctls are tried again.
+                let image = &class.images.gateway;
+                let wanted = rollouts::asked(&all, template, Some(image));
+                match rollouts::untuned(end, &wanted, &all, named) {
+                    Some(untuned) => auto = Auto::Untuned(untuned),
+                    None => {
+                        let rollout = (tuning, Auto::Tuned);
+                        return (end, rollouts::rollout(end, rollout, wanted, named));
+                    }
+                }
+            }
+            let wanted = rollouts::asked(&pods.probed(), template, None);
+            let rollout = (pods.named.clone(), auto);
+            (end, rollouts::rollout(end, rollout, wanted, named))
         });
-        pods.rollouts = rollouts.collect();
-        pods
+        let rollouts = rollouts.collect();
+        Self { rollouts, ..pods }
     }
 
-    /// All sysctls of the gateways' pods: the requested ones, and the one that every gateway needs.
+    /// The requested sysctls of the pods of `end`. `None` without any.
     #[must_use]
-    pub fn sysctls(&self) -> BTreeMap<String, String> {
-        let (name, value) = sysctls::UNPRIVILEGED_PORT_START;
-        let mut sysctls = self.tuning.clone();
-        sysctls.insert(name.to_owned(), value.to_owned());
-        sysctls
+    pub fn tuning(&self, end: End) -> Option<&BTreeMap<String, String>> {
+        let tuning = self.rollouts.get(&end).map(|rollout| &rollout.tuning);
+        tuning.filter(|tuning| !tuning.is_empty())
+    }
+
+    /// All sysctls of the pods of `end`: the requested ones, and the one that every gateway needs.
+    #[must_use]
+    pub fn sysctls(&self, end: End) -> BTreeMap<String, String> {
+        for_pods(self.tuning(end).cloned().unwrap_or_default())
+    }
+
+    /// All sysctls of the pods of a Job that tests sysctls. Without the sysctls of profile `Auto`,
+    /// because pods need not get them.
+    #[must_use]
+    pub fn probed(&self) -> BTreeMap<String, String> {
+        for_pods(self.named.clone())
     }
 }
 
@@ -72,17 +110,24 @@ impl ValidatedObject {
     }
 }
 
-fn tuning(asked: &Tuning) -> BTreeMap<String, String> {
-    let profile = match asked.profile.unwrap_or_default() {
-        Profile::Wan => sysctls::WAN,
-        Profile::Lan => sysctls::LAN,
-        Profile::None => &[],
-    };
+/// `tuning`, with the sysctl that every gateway needs.
+fn for_pods(mut tuning: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let (name, value) = sysctls::UNPRIVILEGED_PORT_START;
+    tuning.insert(name.to_owned(), value.to_owned());
+    tuning
+}
+
+fn pairs(asked: &Tuning) -> BTreeMap<String, String> {
     let own = asked.sysctls.iter();
-    let own = own.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()));
+    own.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()))
+        .collect()
+}
+
+/// The sysctls of a profile, and those of the spec (`own`), which override them.
+fn joined(profile: &[(&str, &str)], own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let profile = profile.iter();
     profile
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .chain(own)
+        .chain(own.clone())
         .collect()
 }

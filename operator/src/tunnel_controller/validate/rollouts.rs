@@ -9,13 +9,13 @@ use muxtunnel_crds::Template;
 use muxtunnel_gateway_config::config_hash;
 use serde_json::json;
 
-use crate::pods::is_started;
+use crate::pods::{has_sysctls, is_observed, is_started};
 use crate::tunnel_controller::config_file::{is_key, mounted_key, whole_key};
 use crate::tunnel_controller::dereference::{Dereferenced, Live};
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::pods::{end_of, is_of};
 use crate::tunnel_controller::rollouts::{
-    AVOIDED_NODES, Fallback, Held, NODES_AVOIDED_MAX, Rollout, STOPPED,
+    AVOIDED_NODES, Auto, Fallback, Held, NODES_AVOIDED_MAX, Rollout, STOPPED, Untuned,
 };
 
 /// Label that the Deployment controller adds to a ReplicaSet's template.
@@ -27,13 +27,15 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 const HASH_DIGITS: usize = 8;
 
 /// Hash of the fields that decide whether a node accepts the sysctls: the sysctls and the
-/// placement.
+/// placement. `image`: the image of the pods, if the hash also depends on it.
 pub(in crate::tunnel_controller) fn asked(
     sysctls: &BTreeMap<String, String>,
     template: &Template,
+    image: Option<&str>,
 ) -> String {
     let placement = template.spec.clone().unwrap_or_default();
     let tried = json!({
+        "image": image,
         "sysctls": sysctls,
         "nodeSelector": placement.node_selector,
         "tolerations": placement.tolerations,
@@ -47,10 +49,40 @@ pub(in crate::tunnel_controller) fn asked(
     hash
 }
 
+/// Why the pods of `end` do not get the sysctls of profile `Auto`. `None`: they get them. `asked`:
+/// the hash of the requests with these sysctls. `sysctls`: all sysctls of such pods.
+pub(super) fn untuned(
+    end: End,
+    asked: &str,
+    sysctls: &BTreeMap<String, String>,
+    named: &Dereferenced,
+) -> Option<Untuned> {
+    let live = named.live.deployments.get(&end);
+    let stored = live.and_then(|live| Untuned::of(live));
+    let known = stored.or_else(|| named.untuned.get(&end).cloned());
+    let known = known.filter(|untuned| untuned.asked == asked);
+    let has_sysctls = || {
+        let pods = live.and_then(|live| live.spec.as_ref()?.template.spec.as_ref());
+        pods.is_some_and(|pods| has_sysctls(pods, sysctls))
+    };
+    known.or_else(|| {
+        let detail = named.answer.clone().filter(|_| !has_sysctls())?;
+        let asked = asked.to_owned();
+        Some(Untuned { asked, detail })
+    })
+}
+
 /// The roll-out of `end`, whose pods make requests to nodes with the hash `asked`.
-pub(super) fn rollout(end: End, asked: String, named: &Dereferenced) -> Rollout {
+pub(super) fn rollout(
+    end: End,
+    (tuning, auto): (BTreeMap<String, String>, Auto),
+    asked: String,
+    named: &Dereferenced,
+) -> Rollout {
     let live = named.live.deployments.get(&end);
     let mut rollout = Rollout {
+        tuning,
+        auto,
         avoided: live.map(|live| avoided(live, &asked)).unwrap_or_default(),
         is_stopped: live.is_some_and(|live| live.annotations().contains_key(STOPPED)),
         kept: kept(&named.live, end),
@@ -190,11 +222,4 @@ fn revision(set: &ReplicaSet) -> u64 {
 fn has_replicas(set: &ReplicaSet) -> bool {
     let spec = set.spec.as_ref();
     spec.and_then(|spec| spec.replicas) != Some(0)
-}
-
-/// Whether the Deployment's controller has seen the newest template, so that a ReplicaSet exists
-/// for each earlier template with pods.
-fn is_observed(deployment: &Deployment) -> bool {
-    let status = deployment.status.as_ref();
-    status.and_then(|status| status.observed_generation) >= deployment.metadata.generation
 }

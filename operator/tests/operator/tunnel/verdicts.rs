@@ -152,7 +152,7 @@ fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedObject) -> See
             forwards: Vec::new(),
             rendezvous: None,
             process: Process::default(),
-            sysctls: tunnel.pods.tuning.clone(),
+            sysctls: tunnel.pods.tuning(end).cloned().unwrap_or_default(),
         })),
     }
 }

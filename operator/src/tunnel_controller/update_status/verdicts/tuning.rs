@@ -8,7 +8,7 @@ use crate::tunnel_controller::build::probe;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
 use crate::tunnel_controller::publish::refused_pods;
-use crate::tunnel_controller::rollouts::{Fallback, Held, Rollout};
+use crate::tunnel_controller::rollouts::{Auto, Fallback, Held, Rollout};
 use crate::tunnel_controller::update_status::facts::folded;
 use crate::tunnel_controller::validate::ValidatedObject;
 
@@ -29,11 +29,18 @@ pub(super) fn tuning_applied(object: &ValidatedObject, seen: &Seen) -> Option<Ve
             return Some(problem.no(condition::TUNING_APPLIED));
         }
     }
-    if object.pods.tuning.is_empty() {
+    let refused = untuned_sentence(object);
+    let mut tuned = End::ALL
+        .into_iter()
+        .filter_map(|end| object.pods.tuning(end));
+    if tuned.next().is_none() && refused.is_empty() {
         return None;
     }
-    for (pod, status) in seen.all_answers() {
-        for (name, wanted) in &object.pods.tuning {
+    // Pods that wait for their turn in an upgrade may have the sysctls of an earlier operator.
+    let kept = &object.upgrade.kept;
+    let answers = seen.all_answers();
+    for (pod, status) in answers.filter(|(pod, _)| !kept.contains_key(&pod.end)) {
+        for (name, wanted) in object.pods.tuning(pod.end).into_iter().flatten() {
             // A gateway reports only some sysctls. The kubelet guarantees the values of the others:
             // the pod would not run without them.
             let Some(value) = status.sysctls.get(name) else {
@@ -45,12 +52,30 @@ pub(super) fn tuning_applied(object: &ValidatedObject, seen: &Seen) -> Option<Ve
             }
         }
     }
+    if !refused.is_empty() {
+        return no(Code::SysctlsNotAdmitted, refused);
+    }
     Some(if seen.all_answers().next().is_some() {
         Verdict::yes(condition::TUNING_APPLIED, Code::SysctlsApplied).with(avoided_sentence(object))
     } else {
         let detail = "no gateway answers yet";
         Verdict::unknown(condition::TUNING_APPLIED, Code::GatewaysNotReady, detail)
     })
+}
+
+/// The ends whose pods have the kernel's defaults, because they were refused with the sysctls of
+/// profile `Auto`; empty if there are none.
+fn untuned_sentence(object: &ValidatedObject) -> String {
+    let ends = object.pods.rollouts.iter();
+    let sentences = ends.filter_map(|(end, rollout)| match &rollout.auto {
+        Auto::Untuned(untuned) => Some(format!(
+            "{} gateways have the kernel's defaults: {}",
+            end.component(),
+            untuned.detail
+        )),
+        Auto::NotRequested | Auto::Tuned => None,
+    });
+    sentences.collect::<Vec<_>>().join("; ")
 }
 
 /// The refusal, and the state of the end meanwhile.

@@ -1,0 +1,179 @@
+//! Tests of `tuning.profile: Auto`, the default: the gateways get the sysctls of WAN where nodes and
+//! the namespace admit them. A refusal makes no tunnel worse than the kernel's defaults.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+
+use super::bench::Bench;
+use super::rollouts::{bench, deployment, message, refuse};
+use super::*;
+
+const WAN_RMEM: &str = "4096 131072 134217728";
+
+/// The sysctls of the pods of an end, as text.
+fn sysctls(bench: &Bench, end: &str) -> String {
+    let deployment = deployment(bench, end);
+    deployment["spec"]["template"]["spec"]["securityContext"]["sysctls"].to_string()
+}
+
+fn is_tuned(bench: &Bench, end: &str) -> bool {
+    sysctls(bench, end).contains(WAN_RMEM)
+}
+
+/// The API server does not admit pods of the newest template.
+fn deny(bench: &Bench, end: &str, message: &str) {
+    let mut deployment = deployment(bench, end);
+    let generation = deployment["metadata"]["generation"].clone();
+    deployment["status"] = json!({"observedGeneration": generation, "conditions": [
+        {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message},
+    ]});
+    bench
+        .api
+        .put(&format!("deployments/{}", child(end)), deployment);
+}
+
+#[tokio::test]
+async fn gateways_have_the_sysctls_of_wan_without_a_word_and_without_a_job() {
+    for (spec, is_set) in [
+        (SMALLEST.to_owned(), true),
+        (format!("{SMALLEST}tuning: {{profile: Auto}}\n"), true),
+        (format!("{SMALLEST}tuning: {{profile: None}}\n"), false),
+    ] {
+        let (bench, _) = bench(&spec);
+        bench.run().await;
+        for end in ["entry", "exit"] {
+            assert_eq!(is_tuned(&bench, end), is_set, "{spec}");
+        }
+        let tuning = condition(&bench.api, &bench.path(), "TuningApplied");
+        let holds = tuning.map(|tuning| tuning["status"] == "True");
+        assert_eq!(holds, is_set.then_some(true), "{spec}");
+        assert_eq!(bench.condition("Ready")["status"], "True");
+        let requests = bench.api.take_requests();
+        assert!(
+            requests
+                .iter()
+                .all(|request| !request.path.starts_with("jobs/"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_end_that_a_node_refuses_runs_without_the_sysctls_and_stays_so() {
+    let (mut bench, clock) = bench(&format!("{SMALLEST}exit: {{replicas: 2}}\n"));
+    bench.run().await;
+    let entry = deployment(&bench, "entry");
+    refuse(&bench, "exit", "node-b");
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    bench.run().await;
+    let writes = bench.api.take_writes();
+    let deleted = writes.iter().filter(|write| write.starts_with("DELETE"));
+    assert_eq!(deleted.count(), 0, "{writes:?}");
+    assert!(!is_tuned(&bench, "exit"));
+    assert_eq!(deployment(&bench, "exit")["spec"]["replicas"], 2);
+    assert_eq!(deployment(&bench, "entry"), entry, "the other end");
+    assert_eq!(bench.condition("Ready")["status"], "True");
+    assert_eq!(bench.condition("Programmed")["status"], "True");
+    let tuning = bench.condition("TuningApplied");
+    assert_eq!(
+        (&tuning["status"], &tuning["reason"]),
+        (&json!("False"), &json!("SysctlsNotAdmitted"))
+    );
+    let said = message(&bench, "TuningApplied");
+    assert!(
+        said.contains("exit gateways have the kernel's defaults"),
+        "{said}"
+    );
+    assert!(said.contains("forbidden sysctl on node-b"), "{said}");
+
+    // The refusal outlasts the pod, the operator and a day. Nothing is written again.
+    bench.api.remove("pods/refused-node-b");
+    bench.restart();
+    clock.fetch_add(100_000, Ordering::Relaxed);
+    bench.reconcile().await.unwrap();
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.api.take_writes(), [""; 0]);
+    assert!(!is_tuned(&bench, "exit"));
+
+    // Another image replaces the pods anyway, so their sysctls are tried again.
+    bench.classify(|class| class["images"] = json!({"gateway": "another"}));
+    bench.run().await;
+    assert!(is_tuned(&bench, "exit"));
+    // A profile by name is not Auto.
+    bench.edit(&format!("{SMALLEST}tuning: {{profile: WAN}}\n"));
+    bench.reconcile().await.unwrap();
+    let annotations = deployment(&bench, "exit")["metadata"]["annotations"].clone();
+    assert!(
+        annotations.get("muxtunnel.dev/untuned").is_none(),
+        "{annotations}"
+    );
+}
+
+#[tokio::test]
+async fn an_end_that_the_namespace_does_not_admit_runs_without_the_sysctls() {
+    let (bench, _) = bench(SMALLEST);
+    bench.reconcile().await.unwrap();
+    let refusal = "pods \"office-entry-1\" is forbidden: violates PodSecurity \"restricted:v1.31\": \
+                   forbidden sysctls (net.ipv4.tcp_rmem, net.ipv4.tcp_wmem)";
+    deny(&bench, "entry", refusal);
+    bench.reconcile().await.unwrap();
+    bench.reconcile().await.unwrap();
+    assert!(!is_tuned(&bench, "entry"));
+    bench.run().await;
+    assert_eq!(bench.condition("Ready")["status"], "True");
+    let said = message(&bench, "TuningApplied");
+    assert!(
+        said.contains("entry gateways have the kernel's defaults: pods"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_quota_is_no_refusal_of_sysctls() {
+    let (bench, _) = bench(SMALLEST);
+    bench.reconcile().await.unwrap();
+    deny(&bench, "entry", "exceeded quota: small");
+    for _ in 0..3 {
+        bench.reconcile().await.unwrap();
+    }
+    assert!(is_tuned(&bench, "entry"));
+}
+
+#[tokio::test]
+async fn sysctls_of_the_spec_stay_while_those_of_auto_go() {
+    let own = "tuning: {sysctls: [{name: net.ipv4.tcp_fin_timeout, value: \"20\"}]}\n";
+    let (bench, _) = bench(&format!("{SMALLEST}{own}"));
+    bench.run().await;
+    assert!(is_tuned(&bench, "exit") && sysctls(&bench, "exit").contains("fin_timeout"));
+    let jobs = bench.api.list("jobs");
+    assert_eq!(jobs.len(), 1);
+    assert!(!jobs[0].to_string().contains(WAN_RMEM), "{}", jobs[0]);
+    refuse(&bench, "exit", "node-b");
+    for _ in 0..2 {
+        bench.reconcile().await.unwrap();
+    }
+    assert!(!is_tuned(&bench, "exit") && sysctls(&bench, "exit").contains("fin_timeout"));
+}
+
+/// The refusal of one tunnel saves the others of its namespace the attempt.
+#[tokio::test]
+async fn another_end_of_the_namespace_does_not_try_what_was_refused_within_a_day() {
+    for (seconds, tried) in [(0, false), (86_000, false), (86_400, true)] {
+        let (bench, clock) = bench(SMALLEST);
+        bench.reconcile().await.unwrap();
+        refuse(&bench, "exit", "node-b");
+        for _ in 0..2 {
+            bench.reconcile().await.unwrap();
+        }
+        assert!(!is_tuned(&bench, "exit"));
+        // The entry has the sysctls already, and keeps them.
+        assert!(is_tuned(&bench, "entry"));
+        // Its Deployment is created again.
+        bench.api.remove(&format!("deployments/{}", child("entry")));
+        clock.fetch_add(seconds, Ordering::Relaxed);
+        bench.reconcile().await.unwrap();
+        assert_eq!(is_tuned(&bench, "entry"), tried, "after {seconds} s");
+    }
+}
