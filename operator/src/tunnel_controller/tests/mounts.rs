@@ -41,6 +41,9 @@ fn put_event(bench: &Bench) {
     bench.api.put("events/stuck.1", event);
 }
 
+/// Without sysctls, pods have no other reason for a read of Events.
+const UNTUNED: &str = "tuning: {profile: None}\n";
+
 fn reads_of_events(bench: &Bench) -> usize {
     let requests = bench.api.take_requests().into_iter();
     let reads = requests.filter(|request| request.method == "GET" && request.path == "events");
@@ -49,7 +52,7 @@ fn reads_of_events(bench: &Bench) -> usize {
 
 #[tokio::test]
 async fn a_volume_that_is_not_mounted_is_reported_with_the_words_of_the_kubelet() {
-    let bench = Bench::new(&with_driver());
+    let bench = Bench::new(&format!("{}{UNTUNED}", with_driver()));
     bench.reconcile().await.unwrap();
     put_pod(&bench, false);
     put_event(&bench);
@@ -71,7 +74,7 @@ async fn a_volume_that_is_not_mounted_is_reported_with_the_words_of_the_kubelet(
 
 #[tokio::test]
 async fn no_event_is_read_for_pods_without_a_driver() {
-    let bench = Bench::new(MANAGED);
+    let bench = Bench::new(&format!("{MANAGED}{UNTUNED}"));
     bench.reconcile().await.unwrap();
     put_pod(&bench, false);
     put_event(&bench);

@@ -73,7 +73,14 @@ async fn each_kind_has_the_conditions_that_apply_to_it() {
     let all = [
         (
             SMALLEST,
-            &["Accepted", "Available", "Connected", "Programmed", "Ready"][..],
+            &[
+                "Accepted",
+                "Available",
+                "Connected",
+                "Programmed",
+                "Ready",
+                "TuningApplied",
+            ][..],
         ),
         (
             MANAGED,
@@ -84,6 +91,7 @@ async fn each_kind_has_the_conditions_that_apply_to_it() {
                 "CredentialsValid",
                 "Programmed",
                 "Ready",
+                "TuningApplied",
             ],
         ),
         (
@@ -94,6 +102,7 @@ async fn each_kind_has_the_conditions_that_apply_to_it() {
                 "CredentialsValid",
                 "Programmed",
                 "Ready",
+                "TuningApplied",
             ],
         ),
         (

@@ -14,6 +14,7 @@ use crate::grants::tests::known;
 use muxtunnel_gateway_config::{Config, Protocol};
 
 const WAN: &str = "tuning: {profile: WAN}\n";
+const NONE: &str = "tuning: {profile: None}\n";
 
 /// A tunnel and its operator's clock.
 pub(super) fn bench(spec: &str) -> (Bench, Arc<AtomicI64>) {
@@ -137,7 +138,7 @@ async fn a_node_that_refuses_one_pod_is_avoided_and_no_gateway_goes() {
 
 #[tokio::test]
 async fn a_spec_that_no_node_takes_is_gone_back_from_with_its_configuration_and_tried_again() {
-    let (bench, clock) = bench(SMALLEST);
+    let (bench, clock) = bench(&format!("{SMALLEST}{NONE}"));
     bench.run().await;
     let before = [deployment(&bench, "exit"), deployment(&bench, "entry")];
     let native = SMALLEST.replace("protocol: JMUX", "protocol: Native");
@@ -223,7 +224,7 @@ async fn an_entry_without_a_carrier_shows_that_its_node_takes_the_sysctls() {
 /// The carriers are down while the spec changes.
 #[tokio::test]
 async fn without_ready_pods_an_end_goes_back_to_the_pods_that_run() {
-    let (bench, _) = bench(SMALLEST);
+    let (bench, _) = bench(&format!("{SMALLEST}{NONE}"));
     bench.reconcile().await.unwrap();
     start(&bench, "entry", "node-a");
     bench.reconcile().await.unwrap();

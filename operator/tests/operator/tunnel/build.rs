@@ -140,16 +140,17 @@ fn ports_below_1024_need_no_privilege_and_profiles_raise_the_buffers() {
         pod(&built(&with(extra)), "office-entry")["spec"]["securityContext"]["sysctls"].clone()
     };
     let unprivileged = json!({"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"});
-    assert_eq!(sysctls(""), json!([unprivileged]));
     assert_eq!(sysctls("tuning: {profile: None}"), json!([unprivileged]));
-    assert_eq!(
-        sysctls("tuning: {profile: WAN}"),
-        json!([
-            unprivileged,
-            {"name": "net.ipv4.tcp_rmem", "value": "4096 131072 134217728"},
-            {"name": "net.ipv4.tcp_wmem", "value": "4096 65536 67108864"},
-        ])
-    );
+    for tuned in ["", "tuning: {profile: Auto}", "tuning: {profile: WAN}"] {
+        assert_eq!(
+            sysctls(tuned),
+            json!([
+                unprivileged,
+                {"name": "net.ipv4.tcp_rmem", "value": "4096 131072 134217728"},
+                {"name": "net.ipv4.tcp_wmem", "value": "4096 65536 67108864"},
+            ])
+        );
+    }
     let own = "tuning: {profile: WAN, sysctls: [{name: net.ipv4.tcp_wmem, value: 1 2 3}]}";
     // Gateways get the sysctls only after a Job has tested them. The Job gets them at once.
     let probe = &built(&with(own)).probe_jobs[0];

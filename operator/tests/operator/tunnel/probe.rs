@@ -15,7 +15,7 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
                     imagePullSecrets: [{name: registry}], affinity: {nodeAffinity: {}}}}";
     let spec = format!(
         "{}entry: {{template: {template}}}\nexit: {{template: {template}}}\n",
-        tuned()
+        tuned().replace("tuning: {", "tuning: {profile: None, ")
     );
     let resources = built(&spec);
     assert!(resources.is_held && resources.deployments.is_empty());
