@@ -48,6 +48,8 @@ pub const UNTUNED: &str = "muxtunnel.dev/untuned";
 pub(super) const NODES_AVOIDED_MAX: usize = 8;
 /// Maximum number of refused ends in memory.
 const REFUSED_MAX: usize = 10_000;
+/// Maximum length of a stored sentence. Admission webhooks write messages of any length.
+const DETAIL_CHARS_MAX: usize = 500;
 /// The first pause before a refused spec is tried again, without the jitter of up to 100 %.
 const FIRST: Duration = Duration::from_secs(20);
 /// The longest pause, without the jitter of up to 100 %. With the jitter, the pause is at most ten
@@ -204,6 +206,13 @@ struct Answer {
     at: i64,
 }
 
+impl Answer {
+    /// Whether the refusal still counts at `now` (seconds since 1970).
+    fn is_kept(&self, now: i64) -> bool {
+        now.saturating_sub(self.at) < ANSWER_SECONDS
+    }
+}
+
 /// Stores `value`. A full table drops an arbitrary entry.
 fn store<K: Ord, V>(table: &mut BTreeMap<K, V>, key: K, value: V) {
     if table.len() >= REFUSED_MAX && !table.contains_key(&key) {
@@ -227,13 +236,12 @@ impl Rollouts {
     /// The newest refusal of the sysctls of profile `Auto` in `namespace` within a day before `now`
     /// (seconds since 1970).
     pub(super) fn answer(&self, namespace: &str, now: i64) -> Option<String> {
-        let mut tables = self.0.lock();
-        let is_kept = |answer: &Answer| now.saturating_sub(answer.at) < ANSWER_SECONDS;
-        tables.answers.retain(|_, answer| is_kept(answer));
+        let tables = self.0.lock();
         let first = (namespace.to_owned(), String::new());
         let own = tables.answers.range(first..);
         let own = own.take_while(|((of, _), _)| of == namespace);
-        let newest = own.max_by_key(|(_, answer)| answer.at);
+        let kept = own.filter(|(_, answer)| answer.is_kept(now));
+        let newest = kept.max_by_key(|(_, answer)| answer.at);
         newest.map(|(_, answer)| answer.detail.clone())
     }
 
@@ -353,6 +361,8 @@ impl Tables {
         let Some((node, detail)) = refused.or(not_admitted) else {
             return;
         };
+        let detail: String = detail.chars().take(DETAIL_CHARS_MAX).collect();
+        self.answers.retain(|_, answer| answer.is_kept(now));
         let namespace = holder.namespace.clone();
         let answer = Answer {
             detail: detail.clone(),
