@@ -78,6 +78,8 @@ const PENDING_LONGEST: Duration = Duration::from_secs(5);
 /// Pause before an object whose gateways have not answered is reconciled again. An answer triggers
 /// the reconciliation earlier.
 const REQUEUE_AWAITED: Duration = Duration::from_secs(20);
+/// The pause before the next plan, if an observation changes the plan.
+const REQUEUE_REPLANNED: Duration = Duration::from_secs(1);
 /// Pause before a ready object is reconciled again.
 const REQUEUE_STEADY: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent reconciliations of a kind.
@@ -262,8 +264,9 @@ async fn reconcile_in_span<G: observe::Gateways>(
     let (holder, now) = (Holder::of(&object)?, context.clock.now());
     let (outcome, state) = pass((&object, class), &holder, context, now).await;
     let is_told = match &outcome {
-        // No status is written, because the verdicts need the answers of all gateways.
-        Outcome::Awaited => false,
+        // No status is written, because the verdicts need the answers of all gateways, and a plan
+        // that is about to change would show a fault that nobody has to remove.
+        Outcome::Awaited | Outcome::Replanned => false,
         // The status reports an error only if a retry is not likely to resolve it.
         Outcome::Hindered(Hindrance::Failed(error)) => {
             let failures = context.backoffs.failures(&object.id());
@@ -280,6 +283,7 @@ async fn reconcile_in_span<G: observe::Gateways>(
     match (outcome, told) {
         (Outcome::Hindered(Hindrance::Failed(error)), _) => Err(error),
         (outcome, Some(status)) => Ok(requeue_after(&object, context, (&outcome, &status), now)),
+        (Outcome::Replanned, None) => Ok(Action::requeue(REQUEUE_REPLANNED)),
         (_, None) => Ok(Action::requeue(REQUEUE_AWAITED)),
     }
 }

@@ -82,9 +82,11 @@ async fn a_namespace_that_does_not_admit_the_default_sysctls_gets_gateways_witho
         let tunnel = tunnel::up(ns, &tunnel_to_web("")).await?;
         let tuning = tunnel::condition(&tunnel, condition::TUNING_APPLIED);
         ensure!(
-            tuning.is_some_and(|tuning| tuning.status == "False"
-                && tuning.reason == "SysctlsNotAdmitted"
-                && tuning.message.contains("net.ipv4.tcp_rmem")),
+            tuning
+                .as_ref()
+                .is_some_and(|tuning| tuning.status == "False"
+                    && tuning.reason == "SysctlsNotAdmitted"
+                    && tuning.message.contains("net.ipv4.tcp_rmem")),
             "{tuning:?}"
         );
         send(ns, "untuned").await?;

@@ -358,9 +358,10 @@ impl Default for GatewayLimits {
     }
 }
 
-/// Shutdown after SIGTERM. The gateway accepts connections until none has arrived for
-/// `accept_seconds`, but for at most half of `deadline_seconds` if that is more. It waits for open
-/// streams until `deadline_seconds`, and then resets the remaining streams.
+/// Shutdown after SIGTERM. The gateway accepts connections for `accept_seconds`. An entry accepts
+/// clients until none has arrived for `accept_seconds`, but for at most 30 s and half of
+/// `deadline_seconds` if that is more. The gateway waits for open streams until `deadline_seconds`,
+/// and then resets the remaining streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Drain {

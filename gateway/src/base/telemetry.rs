@@ -255,7 +255,8 @@ impl Telemetry {
         self.draining.store(true, Relaxed);
     }
 
-    /// Notes that a client or a carrier has connected.
+    /// Notes that a client has connected to an entry. At an exit, entries have to learn of the shutdown
+    /// in time, so carriers do not count.
     pub(crate) fn arrived(&self) {
         if self.draining.load(Relaxed) {
             self.arrivals.notify_one();

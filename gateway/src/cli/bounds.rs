@@ -57,9 +57,9 @@ impl CarrierLimit {
 /// `drain` of any gateway.
 #[derive(Debug, Args)]
 pub(super) struct DrainArgs {
-    /// After SIGTERM, accept new connections until none has arrived for this number of seconds, but
-    /// for at most half of --drain-deadline-seconds if that is more. At most
-    /// --drain-deadline-seconds.
+    /// After SIGTERM, accept new connections for this number of seconds. An entry accepts clients
+    /// until none has arrived for this time, but for at most 30 s and half of
+    /// --drain-deadline-seconds if that is more. At most --drain-deadline-seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_ACCEPT_SECONDS_DEFAULT)]
     drain_accept_seconds: u32,
     /// This number of seconds after SIGTERM, reset the streams that are still open, and exit.

@@ -18,6 +18,10 @@ use crate::io::security::{self, Credentials};
 use crate::observe::carrier_sampler;
 use crate::roles::worker::Phase;
 
+/// Maximum time for which clients that arrive keep the ports open, if the deadline is more than twice
+/// as late.
+const ACCEPT_MOST: Duration = Duration::from_secs(30);
+
 /// The work of the admin thread.
 pub(super) struct Control {
     pub(super) role: Role,
@@ -150,7 +154,7 @@ impl Control {
         self.telemetry.set_draining();
         let begun = Instant::now();
         self.phase.send_replace(Phase::Draining);
-        let most = begun + accept.max(deadline / 2);
+        let most = begun + accept.max(ACCEPT_MOST.min(deadline / 2));
         // Nodes and load balancers may still send connections here.
         tokio::select! {
             () = quiet_for(accept, || self.telemetry.arrival()) => {}

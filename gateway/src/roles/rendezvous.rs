@@ -103,7 +103,6 @@ async fn accept(rendezvous: Rc<Rendezvous>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((tcp, peer)) => {
-                rendezvous.worker.telemetry.arrived();
                 let (rendezvous, peer) = (Rc::clone(&rendezvous), canonical(peer));
                 if let Err(out_of_files) = open_files::check(&tcp, Use::Carrier) {
                     let (code, reason) = (Code::OpenFilesExhausted, out_of_files.to_string());

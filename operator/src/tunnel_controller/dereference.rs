@@ -76,8 +76,8 @@ pub struct Dereferenced {
     pub refusals: BTreeMap<End, Refusal>,
     /// The refusals of the sysctls of profile `Auto` that no annotation stores yet.
     pub untuned: BTreeMap<End, Untuned>,
-    /// The newest refusal of these sysctls in the namespace.
-    pub answer: Option<String>,
+    /// The refusals of these sysctls in the namespace, by the hash of the requests.
+    pub answers: BTreeMap<String, String>,
     /// The keys and certificates, and the peers of an exit.
     pub credentials: Credentials,
     /// Why the sandboxes of pods failed, by UID of the pod. A pod whose sandbox did not fail, or
@@ -160,7 +160,7 @@ async fn read(
     let rollouts = &access.memory.rollouts;
     named.refusals = rollouts.refusals(uid, now.seconds());
     named.untuned = rollouts.untuned(uid);
-    named.answer = rollouts.answer(&holder.namespace, now.seconds());
+    named.answers = rollouts.answers(&holder.namespace, now.seconds());
     let replica_sets = live::replica_sets(access, holder);
     named.live.replica_sets = match named.refusals.values().any(|refusal| refusal.rests) {
         // An end returns to the template of a ReplicaSet.

@@ -79,6 +79,8 @@ pub struct SeenPod {
     pub node: Option<String>,
     /// The key of the pod's configuration in the end's ConfigMap.
     pub config: Option<String>,
+    /// UID of the pod's ReplicaSet.
+    pub set: Option<String>,
     /// When the pod was created, in seconds since 1970.
     pub made: Option<i64>,
     /// Whether the pod has the requested sysctls.
@@ -196,11 +198,11 @@ pub async fn observe<G: Gateways>(
 ) -> Result<Observed, Hindrance> {
     let (object, applied) = reached?;
     let pods = own_pods(caches, &state.holder)?.into_iter();
-    let counting = pods.take(PODS_MAX).filter_map(|pod| {
+    let counting = pods.filter_map(|pod| {
         let seen = facts(&pod, &object)?;
         Some((pod, seen))
     });
-    let counting: Vec<_> = counting.collect();
+    let counting: Vec<_> = counting.take(PODS_MAX).collect();
     let running = counting.iter().filter_map(|(pod, _)| running_address(pod));
     let asked = running.map(str::to_owned).collect();
     let Some(mut answers) = prober.answers(state.holder.id(), asked).await else {
@@ -258,6 +260,11 @@ fn facts(pod: &Pod, object: &ValidatedObject) -> Option<SeenPod> {
             let key = mounted_key(spec, &object.child(end));
             key.map(str::to_owned)
         }),
+        set: {
+            let mut owners = pod.owner_references().iter();
+            let owner = owners.find(|owner| owner.controller == Some(true));
+            owner.map(|owner| owner.uid.clone())
+        },
         made: pod.creation_timestamp().map(|made| made.0.as_second()),
         has_sysctls,
         started: is_started(pod),

@@ -31,6 +31,9 @@ pub enum Outcome {
     Hindered(Hindrance),
     /// Children were applied, fully or in part, and the gateways have not answered yet.
     Awaited,
+    /// Children were applied, and the observation changes the plan. The next reconciliation follows
+    /// at once.
+    Replanned,
     /// Children were applied as far as the API server accepts them, and the gateways were observed.
     Observed(Box<Observation>),
 }
@@ -92,8 +95,10 @@ pub async fn publish(
         status: pod.status(),
     });
     outputs.figures.seen(state.holder.id(), gateways);
-    let observed = (&*applied.deployments, &seen);
-    rollouts::learn(&outputs.memory.rollouts, &object, observed, state.now);
+    let observed = (&state.live, &applied, &seen);
+    if rollouts::learn(&outputs.memory.rollouts, &object, observed, state.now) {
+        return Outcome::Replanned;
+    }
     Outcome::Observed(Box::new(Observation {
         object,
         applied,

@@ -12,12 +12,13 @@
 //! Nobody requested the sysctls of profile `Auto`. So after the first refusal of a node, or of the
 //! namespace's admission, the end goes to pods without these sysctls ([`Untuned`]). An annotation of
 //! the Deployment stores the refusal until the image or the placement of the pods changes. Other ends
-//! of the namespace whose pods do not have the sysctls yet do not try them for a day.
+//! of the namespace with the same requests whose pods do not have the sysctls yet do not try them for
+//! a day.
 //!
 //! This module stores the refusals in memory, and derives the [`Rollout`] of each end from them.
 //! `dereference` reads the memory, `validate` decides, `build` applies the decision, and `publish`
-//! records new observations. Bounds: one entry per refused end, and one per namespace and node whose
-//! refusal is kept, at most [`REFUSED_MAX`] each. A further entry replaces an arbitrary entry, which
+//! records new observations. Bounds: one entry per refused end, and one per namespace and refused
+//! requests, at most [`REFUSED_MAX`] each. A further entry replaces an arbitrary entry, which
 //! costs one more attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,8 +87,8 @@ pub enum Auto {
     /// The profile is another one.
     #[default]
     NotRequested,
-    /// The pods have the sysctls.
-    Tuned,
+    /// The pods have the sysctls with these names, which the spec does not name.
+    Tuned(BTreeSet<String>),
     /// The pods do not have the sysctls.
     Untuned(Untuned),
 }
@@ -102,6 +103,14 @@ pub struct Untuned {
 }
 
 impl Untuned {
+    /// The refusal of the requests `asked`, as the API server or the kubelet describes it.
+    pub(super) fn new(asked: &str, detail: &str) -> Self {
+        Self {
+            asked: asked.to_owned(),
+            detail: detail.chars().take(DETAIL_CHARS_MAX).collect(),
+        }
+    }
+
     /// The refusal in the annotation [`UNTUNED`] of `deployment`.
     pub(super) fn of(deployment: &Deployment) -> Option<Self> {
         let (asked, detail) = deployment.annotations().get(UNTUNED)?.split_once(' ')?;
@@ -153,8 +162,6 @@ pub struct Refusal {
 pub(super) struct Shown<'a> {
     /// The end's pods that a node refused, except pods on avoided nodes.
     pub(super) refused: Vec<RefusedPod<'a>>,
-    /// Why the API server did not admit the end's pods because of a sysctl.
-    pub(super) not_admitted: Option<String>,
     /// Whether at least one of the end's pods runs with the end's sysctls.
     pub(super) runs: bool,
     /// Whether the nodes are at fault, not the spec.
@@ -193,8 +200,7 @@ struct Tables {
     /// The refusals of the sysctls of profile `Auto`, by UID and end, until the annotation of the
     /// Deployment stores them.
     untuned: BTreeMap<(String, End), Untuned>,
-    /// The refusals of the sysctls of profile `Auto`, by namespace and node. The node is empty if
-    /// the API server did not admit a pod.
+    /// The refusals of the sysctls of profile `Auto`, by namespace and hash of the requests.
     answers: BTreeMap<(String, String), Answer>,
 }
 
@@ -233,16 +239,35 @@ impl Rollouts {
         own.collect()
     }
 
-    /// The newest refusal of the sysctls of profile `Auto` in `namespace` within a day before `now`
-    /// (seconds since 1970).
-    pub(super) fn answer(&self, namespace: &str, now: i64) -> Option<String> {
+    /// The refusals of the sysctls of profile `Auto` in `namespace` within a day before `now` (seconds
+    /// since 1970), by the hash of the requests.
+    pub(super) fn answers(&self, namespace: &str, now: i64) -> BTreeMap<String, String> {
         let tables = self.0.lock();
         let first = (namespace.to_owned(), String::new());
         let own = tables.answers.range(first..);
         let own = own.take_while(|((of, _), _)| of == namespace);
         let kept = own.filter(|(_, answer)| answer.is_kept(now));
-        let newest = kept.max_by_key(|(_, answer)| answer.at);
-        newest.map(|(_, answer)| answer.detail.clone())
+        kept.map(|((_, asked), answer)| (asked.clone(), answer.detail.clone()))
+            .collect()
+    }
+
+    /// Records at `now` that pods of an end were refused with the sysctls of profile `Auto`.
+    pub(super) fn give_up(&self, (holder, end): (&Holder, End), refused: Untuned, now: i64) {
+        let mut tables = self.0.lock();
+        tables.answers.retain(|_, answer| answer.is_kept(now));
+        let key = (holder.namespace.clone(), refused.asked.clone());
+        let detail = refused.detail.clone();
+        store(&mut tables.answers, key, Answer { detail, at: now });
+        store(
+            &mut tables.untuned,
+            (holder.owner.uid.clone(), end),
+            refused,
+        );
+    }
+
+    /// Forgets the refusal of an end, because the annotation of the Deployment stores it.
+    pub(super) fn forget_untuned(&self, uid: &str, end: End) {
+        self.0.lock().untuned.remove(&(uid.to_owned(), end));
     }
 
     /// Returns the refusals of the ends of the tunnel with this UID. Ends each pause that has
@@ -267,20 +292,13 @@ impl Rollouts {
     /// Records an observation of an end at `now`. Drops refusals of an earlier spec.
     pub(super) fn learn(
         &self,
-        (holder, end): (&Holder, End),
+        (uid, end): (&str, End),
         rollout: &Rollout,
         shown: &Shown<'_>,
         now: i64,
     ) {
-        let key = (holder.owner.uid.clone(), end);
-        let mut tables = self.0.lock();
-        match rollout.auto {
-            Auto::NotRequested => {}
-            Auto::Tuned => return tables.learn_of_auto((holder, end), rollout, shown, now),
-            // The annotation of the Deployment stores the refusal now.
-            Auto::Untuned(_) => _ = tables.untuned.remove(&key),
-        }
-        let table = &mut tables.refused;
+        let key = (uid.to_owned(), end);
+        let table = &mut self.0.lock().refused;
         let is_of_earlier_spec = |entry: &Refused| entry.refusal.asked != rollout.asked;
         if table.get(&key).is_some_and(is_of_earlier_spec) {
             table.remove(&key);
@@ -322,13 +340,7 @@ impl Rollouts {
     pub fn due(&self, uid: &str, rollouts: &BTreeMap<End, Rollout>, now: i64) -> Option<u64> {
         let tables = self.0.lock();
         let own = rollouts.iter().filter_map(|(end, rollout)| {
-            let key = (uid.to_owned(), *end);
-            // The roll-out does not reflect the refusal yet.
-            let untuned = tables.untuned.get(&key);
-            if untuned.is_some_and(|untuned| untuned.asked == rollout.asked) {
-                return Some(0);
-            }
-            let entry = tables.refused.get(&key)?;
+            let entry = tables.refused.get(&(uid.to_owned(), *end))?;
             match entry.until {
                 _ if entry.refusal.asked != rollout.asked => None,
                 // The roll-out does not reflect the refusal yet, so the tunnel is reconciled at
@@ -340,38 +352,6 @@ impl Rollouts {
             }
         });
         own.min()
-    }
-}
-
-impl Tables {
-    /// Records an observation of an end whose pods have the sysctls of profile `Auto`.
-    fn learn_of_auto(
-        &mut self,
-        (holder, end): (&Holder, End),
-        rollout: &Rollout,
-        shown: &Shown<'_>,
-        now: i64,
-    ) {
-        let refused = shown.refused.first().map(|pod| {
-            let node = pod.node.cloned().unwrap_or_default();
-            (node, pod.problem.detail.clone())
-        });
-        let not_admitted = shown.not_admitted.clone();
-        let not_admitted = not_admitted.map(|detail| (String::new(), detail));
-        let Some((node, detail)) = refused.or(not_admitted) else {
-            return;
-        };
-        let detail: String = detail.chars().take(DETAIL_CHARS_MAX).collect();
-        self.answers.retain(|_, answer| answer.is_kept(now));
-        let namespace = holder.namespace.clone();
-        let answer = Answer {
-            detail: detail.clone(),
-            at: now,
-        };
-        store(&mut self.answers, (namespace, node), answer);
-        let asked = rollout.asked.clone();
-        let untuned = Untuned { asked, detail };
-        store(&mut self.untuned, (holder.owner.uid.clone(), end), untuned);
     }
 }
 

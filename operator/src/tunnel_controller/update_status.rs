@@ -112,7 +112,7 @@ fn status(object: &Object, outcome: &Outcome, now: &Time) -> Status {
     let mut status = Status::of(object);
     let mut new = match outcome {
         // There is no new observation, so the status stays.
-        Outcome::Awaited => return status,
+        Outcome::Awaited | Outcome::Replanned => return status,
         Outcome::Hindered(hindrance) => {
             let verdicts = hindered(hindrance, old);
             let mut new = conditions(&verdicts, old, generation, now);

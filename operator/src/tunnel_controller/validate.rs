@@ -39,7 +39,7 @@ pub use peers::JudgedPeer;
 pub(super) use peers::size as size_of_peer;
 pub use pods::ValidatedPods;
 pub use replicas::Replicas;
-pub(super) use rollouts::asked;
+pub(super) use rollouts::{asked, newest_set};
 pub use security::{CertificateVolume, ValidatedSecurity};
 pub(super) use services::SSH;
 pub use services::ValidatedService;

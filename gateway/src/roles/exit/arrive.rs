@@ -170,7 +170,6 @@ async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
     loop {
         match listener.accept().await {
             Ok((carrier, address)) => {
-                exit.worker.telemetry.arrived();
                 let source = Some(canonical(address).ip());
                 let greet = greet(Rc::clone(&exit), carrier, source, exit.begins());
                 drop(tokio::task::spawn_local(greet));
@@ -184,7 +183,6 @@ async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
 }
 
 fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, begins: Begins) {
-    exit.worker.telemetry.arrived();
     if let Err(out_of_files) = open_files::check(&accepted, Use::Carrier) {
         let code = Code::OpenFilesExhausted;
         return exit.refused(code, &address.to_string(), &out_of_files);

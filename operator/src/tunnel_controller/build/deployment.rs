@@ -9,11 +9,12 @@ use k8s_openapi::api::apps::v1::{
 };
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
-    PodAntiAffinity, PodSecurityContext, PodSpec, ResourceRequirements, Sysctl,
+    PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements, Sysctl,
     TopologySpreadConstraint, VolumeMount, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
+use muxtunnel_contract::sysctls::WAN;
 use muxtunnel_crds::{ContainerName, Template};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
@@ -60,8 +61,11 @@ pub(super) fn build(
     let labels = super::pod_labels(object, end.component());
     let mut template = pods::template(asked, labels, pod(object, end, gateway, key));
     if let Some(kept) = object.upgrade.kept.get(&end) {
-        // The pods stay as they are.
+        // The pods stay as they are, unless a node or the namespace refuses them.
         template = kept.template.clone();
+        if is_untuned(object, end) {
+            remove_auto(&mut template, &object.pods.sysctls(end));
+        }
         annotations.insert(upgrades::REVISION.to_owned(), kept.revision.clone());
     }
     let rollout = object.rollout(end);
@@ -99,13 +103,31 @@ pub(super) fn build(
     }))
 }
 
+fn is_untuned(object: &ValidatedObject, end: End) -> bool {
+    let rollout = object.rollout(end);
+    rollout.is_some_and(|rollout| matches!(rollout.auto, Auto::Untuned(_)))
+}
+
+/// Replaces the sysctls of a template that has those of profile `Auto`.
+fn remove_auto(template: &mut PodTemplateSpec, sysctls: &BTreeMap<String, String>) {
+    let pods = template.spec.as_mut();
+    let own = pods.and_then(|pods| pods.security_context.as_mut()?.sysctls.as_mut());
+    let is_auto = |sysctl: &Sysctl| {
+        let pair = (&*sysctl.name, &*sysctl.value);
+        WAN.contains(&pair) && !sysctls.contains_key(&sysctl.name)
+    };
+    own.into_iter()
+        .for_each(|own| own.retain(|sysctl| !is_auto(sysctl)));
+}
+
 /// The state of the end's roll-out, which outlasts this process.
 fn own_annotations(object: &ValidatedObject, end: End) -> BTreeMap<String, String> {
     let ValidatedUpgrade { revision, turn, .. } = &object.upgrade;
     let avoided = avoided(object, end).map(rollouts::avoided_text);
+    let kept = object.upgrade.kept.get(&end);
     let untuned = match object.rollout(end).map(|rollout| &rollout.auto) {
         Some(Auto::Untuned(untuned)) => Some(untuned.text()),
-        _ => None,
+        _ => kept.and_then(|kept| kept.untuned.clone()),
     };
     let annotations = [
         (upgrades::REVISION, Some(revision.clone())),

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::bench::Bench;
 use super::rollouts::{bench, deployment, message, refuse};
@@ -23,14 +23,19 @@ fn is_tuned(bench: &Bench, end: &str) -> bool {
 
 /// The API server does not admit pods of the newest template.
 fn deny(bench: &Bench, end: &str, message: &str) {
-    let mut deployment = deployment(bench, end);
-    let generation = deployment["metadata"]["generation"].clone();
-    deployment["status"] = json!({"observedGeneration": generation, "conditions": [
+    let uid = deployment(bench, end)["metadata"]["uid"].clone();
+    let sets = bench.api.list("replicasets").into_iter();
+    let own = sets.filter(|set| set["metadata"]["ownerReferences"][0]["uid"] == uid);
+    let revision = |set: &Value| {
+        let text = set["metadata"]["annotations"]["deployment.kubernetes.io/revision"].as_str();
+        text.unwrap().parse::<u64>().unwrap()
+    };
+    let mut set = own.max_by_key(revision).unwrap();
+    set["status"] = json!({"replicas": 0, "conditions": [
         {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message},
     ]});
-    bench
-        .api
-        .put(&format!("deployments/{}", child(end)), deployment);
+    let name = set["metadata"]["name"].as_str().unwrap().to_owned();
+    bench.api.put(&format!("replicasets/{name}"), set);
 }
 
 #[tokio::test]
@@ -87,8 +92,7 @@ async fn an_end_that_a_node_refuses_runs_without_the_sysctls_and_stays_so() {
     );
     assert!(said.contains("forbidden sysctl on node-b"), "{said}");
 
-    // The refusal outlasts the pod, the operator and a day. Nothing is written again.
-    bench.api.remove("pods/refused-node-b");
+    // The refusal outlasts the operator and a day. Nothing is written again.
     bench.restart();
     clock.fetch_add(100_000, Ordering::Relaxed);
     bench.reconcile().await.unwrap();
@@ -97,7 +101,8 @@ async fn an_end_that_a_node_refuses_runs_without_the_sysctls_and_stays_so() {
     assert_eq!(bench.api.take_writes(), [""; 0]);
     assert!(!is_tuned(&bench, "exit"));
 
-    // Another image replaces the pods anyway, so their sysctls are tried again.
+    // Another image replaces the pods anyway, so their sysctls are tried again. The refused pod still
+    // exists.
     bench.classify(|class| class["images"] = json!({"gateway": "another"}));
     bench.run().await;
     assert!(is_tuned(&bench, "exit"));
@@ -113,27 +118,61 @@ async fn an_end_that_a_node_refuses_runs_without_the_sysctls_and_stays_so() {
 
 #[tokio::test]
 async fn an_end_that_the_namespace_does_not_admit_runs_without_the_sysctls() {
+    for refusal in [
+        "pods \"office-entry-1\" is forbidden: violates PodSecurity \"restricted:v1.31\": \
+         forbidden sysctls (net.ipv4.tcp_rmem, net.ipv4.tcp_wmem)",
+        // A policy that names only the permitted ones.
+        "admission webhook denied the request: Setting additional sysctls above the allowed type is disallowed",
+    ] {
+        let (bench, _) = bench(SMALLEST);
+        bench.run().await;
+        deny(&bench, "entry", refusal);
+        bench.run().await;
+        assert!(!is_tuned(&bench, "entry") && is_tuned(&bench, "exit"));
+        for type_ in ["Ready", "Programmed"] {
+            assert_eq!(bench.condition(type_)["status"], "True", "{type_}");
+        }
+        let said = message(&bench, "TuningApplied");
+        assert!(
+            said.contains("entry gateways have the kernel's defaults"),
+            "{said}"
+        );
+        assert!(said.contains(refusal), "{said}");
+    }
+}
+
+/// A policy can refuse the Deployment itself.
+#[tokio::test]
+async fn an_end_whose_deployment_is_refused_runs_without_the_sysctls() {
     let (bench, _) = bench(SMALLEST);
-    bench.reconcile().await.unwrap();
-    let refusal = "pods \"office-entry-1\" is forbidden: violates PodSecurity \"restricted:v1.31\": \
-                   forbidden sysctls (net.ipv4.tcp_rmem, net.ipv4.tcp_wmem)";
-    deny(&bench, "entry", refusal);
-    bench.reconcile().await.unwrap();
-    bench.reconcile().await.unwrap();
-    assert!(!is_tuned(&bench, "entry"));
+    bench.api.refuses("deployments", |_, new| {
+        let is_tuned = new.pointer("/spec/template/spec/securityContext/sysctls/1");
+        is_tuned.map(|_| (403, "a disallowed sysctl".to_owned()))
+    });
     bench.run().await;
+    bench.run().await;
+    assert!(!is_tuned(&bench, "entry") && !is_tuned(&bench, "exit"));
     assert_eq!(bench.condition("Ready")["status"], "True");
-    let said = message(&bench, "TuningApplied");
-    assert!(
-        said.contains("entry gateways have the kernel's defaults: pods"),
-        "{said}"
-    );
+}
+
+/// A refusal that is about to be given up is no fault that somebody has to remove.
+#[tokio::test]
+async fn a_refusal_makes_no_object_stalled() {
+    let (bench, _) = bench(SMALLEST);
+    bench.run().await;
+    refuse(&bench, "exit", "node-b");
+    let before = bench.status();
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.status(), before);
+    bench.reconcile().await.unwrap();
+    assert!(condition(&bench.api, &bench.path(), "Stalled").is_none());
+    assert!(!is_tuned(&bench, "exit"));
 }
 
 #[tokio::test]
 async fn a_quota_is_no_refusal_of_sysctls() {
     let (bench, _) = bench(SMALLEST);
-    bench.reconcile().await.unwrap();
+    bench.run().await;
     deny(&bench, "entry", "exceeded quota: small");
     for _ in 0..3 {
         bench.reconcile().await.unwrap();
@@ -157,12 +196,26 @@ async fn sysctls_of_the_spec_stay_while_those_of_auto_go() {
     assert!(!is_tuned(&bench, "exit") && sysctls(&bench, "exit").contains("fin_timeout"));
 }
 
+#[tokio::test]
+async fn buffers_that_the_spec_names_are_not_those_of_auto() {
+    let own = "tuning: {sysctls: [{name: net.ipv4.tcp_rmem, value: 1 2 3}, \
+               {name: net.ipv4.tcp_wmem, value: 1 2 3}]}\n";
+    let (bench, _) = bench(&format!("{SMALLEST}{own}"));
+    bench.run().await;
+    refuse(&bench, "exit", "node-b");
+    for _ in 0..2 {
+        bench.reconcile().await.unwrap();
+    }
+    assert!(sysctls(&bench, "exit").contains("1 2 3"));
+    assert!(message(&bench, "TuningApplied").contains("avoid the nodes"));
+}
+
 /// The refusal of one tunnel saves the others of its namespace the attempt.
 #[tokio::test]
 async fn another_end_of_the_namespace_does_not_try_what_was_refused_within_a_day() {
     for (seconds, tried) in [(0, false), (86_000, false), (86_400, true)] {
         let (bench, clock) = bench(SMALLEST);
-        bench.reconcile().await.unwrap();
+        bench.run().await;
         refuse(&bench, "exit", "node-b");
         for _ in 0..2 {
             bench.reconcile().await.unwrap();

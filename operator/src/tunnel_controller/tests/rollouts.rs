@@ -29,6 +29,8 @@ pub(super) fn refuse(bench: &Bench, end: &str, node: &str) {
     let deployment = deployment(bench, end);
     let mut spec = deployment["spec"]["template"]["spec"].clone();
     spec["nodeName"] = json!(node);
+    let sysctls = spec["securityContext"]["sysctls"].as_array().unwrap();
+    let sysctl = sysctls.last().unwrap()["name"].clone();
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -39,7 +41,7 @@ pub(super) fn refuse(bench: &Bench, end: &str, node: &str) {
         "spec": spec,
         "status": {
             "phase": "Failed", "reason": "SysctlForbidden",
-            "message": format!("forbidden sysctl on {node}"),
+            "message": format!("forbidden sysctl on {node}: {sysctl}"),
         },
     });
     let path = format!("pods/refused-{node}");

@@ -85,7 +85,7 @@ fn status(peer: &JudgedPeer, outcome: &Outcome, now: &Time) -> Option<MuxPeerSta
         });
     }
     let facts = match outcome {
-        Outcome::Awaited => return None,
+        Outcome::Awaited | Outcome::Replanned => return None,
         Outcome::Observed(facts) => facts,
         Outcome::Hindered(hindrance) => {
             let Problem { code, detail } = hindrance.problem();

@@ -1,6 +1,6 @@
 //! The settings of the pods of all ends. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muxtunnel_contract::sysctls;
 use muxtunnel_crds::{Tuning, TuningProfile, WanEmulation};
@@ -59,7 +59,9 @@ impl ValidatedPods {
         let rollouts = gateways.iter().map(|(end, gateway)| {
             let (end, template) = (*end, &gateway.template);
             let mut auto = Auto::NotRequested;
-            if profile == TuningProfile::Auto {
+            let names = sysctls::WAN.iter().map(|(name, _)| (*name).to_owned());
+            let names: BTreeSet<_> = names.filter(|name| !own.contains_key(name)).collect();
+            if profile == TuningProfile::Auto && !names.is_empty() {
                 let tuning = joined(sysctls::WAN, &own);
                 let all = for_pods(tuning.clone());
                 // Pods with another image are created anyway, so the sysctls are tried again.
@@ -68,7 +70,7 @@ impl ValidatedPods {
                 match rollouts::untuned(end, &wanted, &all, named) {
                     Some(untuned) => auto = Auto::Untuned(untuned),
                     None => {
-                        let rollout = (tuning, Auto::Tuned);
+                        let rollout = (tuning, Auto::Tuned(names));
                         return (end, rollouts::rollout(end, rollout, wanted, named));
                     }
                 }

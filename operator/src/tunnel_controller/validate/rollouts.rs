@@ -34,8 +34,7 @@ pub(in crate::tunnel_controller) fn asked(
     image: Option<&str>,
 ) -> String {
     let placement = template.spec.clone().unwrap_or_default();
-    let tried = json!({
-        "image": image,
+    let mut tried = json!({
         "sysctls": sysctls,
         "nodeSelector": placement.node_selector,
         "tolerations": placement.tolerations,
@@ -44,6 +43,9 @@ pub(in crate::tunnel_controller) fn asked(
         "runtimeClassName": placement.runtime_class_name,
         "schedulerName": placement.scheduler_name,
     });
+    if let Some(image) = image {
+        tried["image"] = json!(image);
+    }
     let mut hash = config_hash(&tried.to_string());
     hash.truncate(HASH_DIGITS);
     hash
@@ -58,17 +60,17 @@ pub(super) fn untuned(
     named: &Dereferenced,
 ) -> Option<Untuned> {
     let live = named.live.deployments.get(&end);
-    let stored = live.and_then(|live| Untuned::of(live));
-    let known = stored.or_else(|| named.untuned.get(&end).cloned());
-    let known = known.filter(|untuned| untuned.asked == asked);
+    let is_own = |untuned: &Untuned| untuned.asked == asked;
+    let stored = live.and_then(|live| Untuned::of(live)).filter(is_own);
+    let known = || named.untuned.get(&end).cloned().filter(is_own);
     let has_sysctls = || {
         let pods = live.and_then(|live| live.spec.as_ref()?.template.spec.as_ref());
         pods.is_some_and(|pods| has_sysctls(pods, sysctls))
     };
-    known.or_else(|| {
-        let detail = named.answer.clone().filter(|_| !has_sysctls())?;
-        let asked = asked.to_owned();
-        Some(Untuned { asked, detail })
+    stored.or_else(known).or_else(|| {
+        let detail = named.answers.get(asked).filter(|_| !has_sysctls())?;
+        let detail = format!("another end in this namespace was refused: {detail}");
+        Some(Untuned::new(asked, &detail))
     })
 }
 
@@ -211,6 +213,17 @@ enum Need {
     Pods,
     /// The Deployment's template mounts the configuration.
     Template,
+}
+
+/// The ReplicaSet of the newest template of `deployment`, if the caches have it.
+pub(in crate::tunnel_controller) fn newest_set<'a>(
+    live: &'a Live,
+    deployment: &Deployment,
+) -> Option<&'a ReplicaSet> {
+    let own: BTreeSet<_> = deployment.uid().into_iter().collect();
+    let sets = live.replica_sets.iter().flatten().map(AsRef::as_ref);
+    let sets = sets.filter(|set| is_of(*set, &own) && is_observed(deployment));
+    sets.max_by_key(|set| revision(set))
 }
 
 fn revision(set: &ReplicaSet) -> u64 {

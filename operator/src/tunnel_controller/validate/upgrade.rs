@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use super::ValidatedObject;
 use crate::tunnel_controller::dereference::Dereferenced;
 use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::rollouts::UNTUNED;
 use crate::upgrades::{Basis, REVISION, Turn};
 
 /// How the gateways of an object follow a change of the class or of the operator.
@@ -28,6 +29,8 @@ pub struct KeptPods {
     pub template: PodTemplateSpec,
     /// The text of their revision.
     pub revision: String,
+    /// The annotation [`UNTUNED`] of their Deployment.
+    pub untuned: Option<String>,
 }
 
 impl ValidatedUpgrade {
@@ -46,6 +49,7 @@ impl ValidatedUpgrade {
             let kept = KeptPods {
                 template: live.spec.as_ref()?.template.clone(),
                 revision: live.annotations().get(REVISION)?.clone(),
+                untuned: live.annotations().get(UNTUNED).cloned(),
             };
             Some((*end, kept))
         });

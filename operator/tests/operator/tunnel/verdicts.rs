@@ -106,6 +106,7 @@ fn pod(end: End, (key, hash): (String, String), tunnel: &ValidatedObject) -> See
         name: format!("{}-0", tunnel.child(end)),
         node: Some("node-a".to_owned()),
         config: Some(key),
+        set: None,
         made: None,
         has_sysctls: true,
         started: true,

@@ -73,7 +73,7 @@ fn untuned_sentence(object: &ValidatedObject) -> String {
             end.component(),
             untuned.detail
         )),
-        Auto::NotRequested | Auto::Tuned => None,
+        Auto::NotRequested | Auto::Tuned(_) => None,
     });
     sentences.collect::<Vec<_>>().join("; ")
 }
