@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use kube::ResourceExt;
 use muxtunnel_crds::Template;
 use muxtunnel_gateway_config::config_hash;
@@ -137,15 +137,20 @@ fn fallback(live: &Live, deployment: &Deployment) -> Fallback {
         .map(|set| (has_ready_pods(set), revision(set), set))
         .filter(|(is_ready, _, set)| *is_ready || has_running_pods(set))
         .max_by_key(|(is_ready, revision, _)| (*is_ready, *revision))
-        .map(|(_, _, set)| set)
-        .and_then(|set| set.spec.as_ref()?.template.clone());
-    good.map_or(Fallback::Stopped, |mut template| {
-        let labels = template.metadata.as_mut();
-        if let Some(labels) = labels.and_then(|metadata| metadata.labels.as_mut()) {
-            labels.remove(TEMPLATE_HASH);
-        }
+        .and_then(|(_, _, set)| template_of(set));
+    good.map_or(Fallback::Stopped, |template| {
         Fallback::Template(Box::new(template))
     })
+}
+
+/// The template of the Deployment from which the ReplicaSet was created.
+fn template_of(set: &ReplicaSet) -> Option<PodTemplateSpec> {
+    let mut template = set.spec.as_ref()?.template.clone()?;
+    let labels = template.metadata.as_mut();
+    if let Some(labels) = labels.and_then(|metadata| metadata.labels.as_mut()) {
+        labels.remove(TEMPLATE_HASH);
+    }
+    Some(template)
 }
 
 /// The configurations that pods of `end` mount or may still mount, from the end's ConfigMap. The
@@ -215,15 +220,15 @@ enum Need {
     Template,
 }
 
-/// The ReplicaSet of the newest template of `deployment`, if the caches have it.
+/// The ReplicaSet of the newest template of `deployment`. `None` until it exists.
 pub(in crate::tunnel_controller) fn newest_set<'a>(
     live: &'a Live,
     deployment: &Deployment,
 ) -> Option<&'a ReplicaSet> {
     let own: BTreeSet<_> = deployment.uid().into_iter().collect();
-    let sets = live.replica_sets.iter().flatten().map(AsRef::as_ref);
-    let sets = sets.filter(|set| is_of(*set, &own) && is_observed(deployment));
-    sets.max_by_key(|set| revision(set))
+    let newest = deployment.spec.as_ref().map(|spec| &spec.template);
+    let mut sets = live.replica_sets.iter().flatten().map(AsRef::as_ref);
+    sets.find(|set| is_of(*set, &own) && template_of(set).as_ref() == newest)
 }
 
 fn revision(set: &ReplicaSet) -> u64 {
