@@ -17,8 +17,10 @@ use crate::tunnel_controller::object::Object;
 use crate::tunnel_controller::pods::{WAITING_SECONDS_MIN, waiting_since};
 use crate::tunnel_controller::validate::validate;
 
+const UNTUNED: &str = "tuning: {profile: None}\n";
+
 fn exit() -> ValidatedObject {
-    let object = serde_json::from_value(object_json(&format!("{EXIT}{OPEN}"))).unwrap();
+    let object = serde_json::from_value(object_json(&format!("{EXIT}{OPEN}{UNTUNED}"))).unwrap();
     let object = Object::Exit(Arc::new(object));
     *validate(&object, &Dereferenced::default(), class()).unwrap()
 }
