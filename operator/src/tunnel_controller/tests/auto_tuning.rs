@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 
 use super::bench::Bench;
-use super::rollouts::{bench, deployment, message, refuse};
+use super::rollouts::{bench, deployment, message, refuse, start};
 use super::*;
 
 const WAN_RMEM: &str = "4096 131072 134217728";
@@ -104,6 +104,8 @@ async fn an_end_that_a_node_refuses_runs_without_the_sysctls_and_stays_so() {
     // Another image replaces the pods anyway, so their sysctls are tried again. The refused pod still
     // exists.
     bench.classify(|class| class["images"] = json!({"gateway": "another"}));
+    bench.run().await;
+    start(&bench, "exit", "node-a");
     bench.run().await;
     assert!(is_tuned(&bench, "exit"));
     // A profile by name is not Auto.

@@ -50,7 +50,7 @@ pub(super) fn refuse(bench: &Bench, end: &str, node: &str) {
 
 /// A pod of the newest template that runs on `node` and is not ready, like an entry without a
 /// carrier.
-fn start(bench: &Bench, end: &str, node: &str) {
+pub(super) fn start(bench: &Bench, end: &str, node: &str) {
     let deployment = deployment(bench, end);
     let mut spec = deployment["spec"]["template"]["spec"].clone();
     spec["nodeName"] = json!(node);
