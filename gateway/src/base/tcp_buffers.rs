@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use muxtunnel_contract::sysctls;
+use muxtunnel_contract::sysctls::WAN;
+
+use crate::base::sysctls;
 
 /// Share of a buffer that holds payload in flight. The rest is the kernel's overhead. Measured with
 /// a round trip of 100 ms: 0.69 of a send buffer of 4 MiB, 0.84 of one of 64 MiB, and 0.77 of a
@@ -24,18 +26,19 @@ pub(crate) struct TcpBuffers {
 impl TcpBuffers {
     /// The buffers of this network namespace. `None` if the kernel does not show them.
     pub(crate) fn of_host() -> Option<Self> {
-        let read = |name| {
-            let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
-            largest(&text)
-        };
-        let (receive, send) = (read("tcp_rmem")?, read("tcp_wmem")?);
+        let values = sysctls::effective();
+        let (receive, send) = (
+            values.get("net.ipv4.tcp_rmem")?,
+            values.get("net.ipv4.tcp_wmem")?,
+        );
+        let (receive, send) = (largest(receive)?, largest(send)?);
         Some(Self { receive, send })
     }
 
     /// The buffers of the sysctl profile WAN.
     pub(crate) fn of_wan() -> Self {
         let [receive, send] = ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"].map(|wanted| {
-            let mut all = sysctls::WAN.iter();
+            let mut all = WAN.iter();
             let own = all.find(|(name, _)| *name == wanted);
             own.and_then(|(_, value)| largest(value)).unwrap_or(0)
         });
