@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::{apply, skip_serializing_none};
 
-use crate::carrier::{check_command, check_connect};
+use crate::carrier::{STARTS_COMMANDS, check_command, check_connect};
 use crate::gateway_key::GatewayKey;
 use crate::peers::{Peer, PeerList, check_certificate_peers, check_peers};
 use crate::rendezvous::{self, ConnectRendezvous};
@@ -192,7 +192,7 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
             return wrong("name", problem);
         }
         ConfigError::unless_in(&at("order"), exit.order, 0..=ORDER_MAX)?;
-        check_command(config, index)?;
+        check_command(config, index, STARTS_COMMANDS)?;
         let (has_place, has_command) = (exit.rendezvous.is_some(), !exit.command.is_empty());
         let found = match &exit.address {
             Some(_) if has_place => Some(("address", "an exit has an address or a rendezvous")),

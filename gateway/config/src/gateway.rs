@@ -258,12 +258,9 @@ mod tests {
         assert_eq!(exits(far), (by_address.clone(), false, Pool::GROWING));
         let by_kcp = exits(&format!("{far}transport: KCP\n"));
         assert_eq!(by_kcp, (by_address, false, Pool::ONE));
-        #[cfg(feature = "connect-command")]
-        {
-            let by_command = exits("connect: [{name: far, command: [ssh, far]}]\n");
-            let command = (None, "ssh far".to_owned());
-            assert_eq!(by_command, (command, true, Pool::ONE));
-        }
+        let by_command = exits("connect: [{name: far, command: [ssh, far]}]\n");
+        let command = (None, "ssh far".to_owned());
+        assert_eq!(by_command, (command, true, Pool::ONE));
     }
 
     #[test]

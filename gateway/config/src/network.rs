@@ -414,13 +414,10 @@ mod tests {
         };
         assert_eq!((with(""), with("workers: 2\n")), Default::default());
         assert!(with("workers: 4\n").contains("network.queues, which is 2"));
-        #[cfg(feature = "connect-command")]
-        {
-            let command = "role: Entry\nconnect: [{name: far, command: [ssh, host]}]\nsecurity: {mode: None}\n\
-                 network: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}\n";
-            let command = Config::from_yaml(command).unwrap_err().to_string();
-            assert!(command.contains("network.queues"), "{command}");
-        }
+        let command = "role: Entry\nconnect: [{name: far, command: [ssh, host]}]\nsecurity: {mode: None}\n\
+             network: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8], queues: 2}\n";
+        let command = Config::from_yaml(command).unwrap_err().to_string();
+        assert!(command.contains("network.queues"), "{command}");
         let jmux =
             problem("protocol: JMUX\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
         assert!(jmux.contains("network: protocol JMUX"), "{jmux}");

@@ -158,7 +158,6 @@ mod tests {
                 "connect:\n- name: far\n  address: far:1\nproxy: http://proxy:3128\n",
                 Some("proxy"),
             ),
-            #[cfg(feature = "connect-command")]
             (
                 ENTRY,
                 "connect: [{name: far, command: [ssh, far]}]\n",

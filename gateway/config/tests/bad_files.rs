@@ -218,7 +218,6 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "unix:relative",
         "3:32: connect[0].address: \"relative\" is not an absolute path of at most 107 bytes without control characters, such as /run/web.sock",
     ),
-    #[cfg(feature = "connect-command")]
     (
         ENTRY,
         "name: far,",
