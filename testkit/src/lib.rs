@@ -22,6 +22,7 @@ pub mod name_server;
 pub mod namespace;
 #[cfg(feature = "pod-security")]
 pub mod openshift;
+pub mod pattern;
 #[cfg(feature = "pod-security")]
 pub mod pod_security;
 pub mod port;

@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+pub use muxtunnel_testkit::pattern::pattern;
 pub use muxtunnel_testkit::port::free_port;
 pub use muxtunnel_testkit::wait::{PATIENCE, until};
 pub(crate) use rules::rule;
@@ -402,23 +403,6 @@ pub fn accept(listener: &TcpListener) -> TcpStream {
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
     tcp.set_write_timeout(Some(PATIENCE)).unwrap();
     tcp
-}
-
-/// Bytes that identify their position in stream `seed`.
-pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    let mut bytes: Vec<u8> = std::iter::repeat_with(&mut next)
-        .take(length / 8 + 1)
-        .flatten()
-        .collect();
-    bytes.truncate(length);
-    bytes
 }
 
 /// Sends from a separate thread, so that a full socket does not block the test.
