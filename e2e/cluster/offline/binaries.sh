@@ -3,16 +3,15 @@
 # A binary is kept while its build information names the pinned version (`go version -m`).
 
 KUBERNETES_PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubeadm kubectl)
+# The plugins in kubeadm's Corefile. With all plugins, half of the packages of CoreDNS are SDKs of clouds and tracers.
+COREDNS_PLUGINS=(cache errors forward health kubernetes loadbalance loop metrics ready reload)
 
 node_binaries() {
   need_go "the node image ${NODE_IMAGE[$(machine)]}"
   local program
   for program in "${KUBERNETES_PROGRAMS[@]}"; do kubernetes_binary "$program"; done
-  etcd_binaries
-  built_from "$OFFLINE_BIN/coredns" github.com/coredns/coredns "$COREDNS_MODULE" || {
-    say "building coredns $COREDNS_MODULE"
-    go_install "github.com/coredns/coredns@$COREDNS_MODULE"
-  }
+  etcd_binary
+  coredns_binary
   for program in containerd ctr containerd-shim-runc-v2; do
     built_from "$OFFLINE_BIN/$program" github.com/containerd/containerd/v2 "$CONTAINERD_MODULE" || {
       say "building $program $CONTAINERD_MODULE"
@@ -44,23 +43,38 @@ kubernetes_binary() {
 
 # etcd's server is a separate module. Its replace lines only apply if it is the main module, so it also needs a wrapper
 # module.
-etcd_binaries() {
-  built_from "$OFFLINE_BIN/etcd" go.etcd.io/etcd/server/v3 "$ETCD_MODULE" &&
-    built_from "$OFFLINE_BIN/etcdctl" go.etcd.io/etcd/etcdctl/v3 "$ETCD_MODULE" && return
+etcd_binary() {
+  built_from "$OFFLINE_BIN/etcd" go.etcd.io/etcd/server/v3 "$ETCD_MODULE" && return
   say "building etcd $ETCD_MODULE"
-  local module=$CACHE/offline/etcd
-  mkdir -p "$module"
-  printf 'module etcdbin\n\ngo 1.26.0\n' >"$module/go.mod"
-  printf '//go:build tools\n\npackage tools\n\nimport (\n\t_ "go.etcd.io/etcd/etcdctl/v3"\n\t_ "go.etcd.io/etcd/server/v3"\n)\n' \
-    >"$module/tools.go"
-  (
-    cd "$module" || exit
-    export CGO_ENABLED=0
-    go get "go.etcd.io/etcd/server/v3@$ETCD_MODULE" "go.etcd.io/etcd/etcdctl/v3@$ETCD_MODULE"
-    go mod tidy
-    go build -trimpath -ldflags '-s -w' -o "$OFFLINE_BIN/etcd" go.etcd.io/etcd/server/v3
-    go build -trimpath -ldflags '-s -w' -o "$OFFLINE_BIN/etcdctl" go.etcd.io/etcd/etcdctl/v3
-  )
+  wrapper_module etcd "go.etcd.io/etcd/server/v3@$ETCD_MODULE" go.etcd.io/etcd/server/v3
+  (cd "$CACHE/offline/etcd" && CGO_ENABLED=0 go build -mod=mod -trimpath -ldflags '-s -w' -o "$OFFLINE_BIN/etcd" \
+    go.etcd.io/etcd/server/v3)
+}
+
+coredns_binary() {
+  built_from "$OFFLINE_BIN/coredns" github.com/coredns/coredns "$COREDNS_MODULE" && return
+  say "building coredns $COREDNS_MODULE"
+  local module=$CACHE/offline/coredns
+  wrapper_module coredns "github.com/coredns/coredns@$COREDNS_MODULE" \
+    "${COREDNS_PLUGINS[@]/#/github.com/coredns/coredns/plugin/}"
+  printf 'package main\n\nimport "github.com/coredns/coredns/coremain"\n\nfunc main() { coremain.Run() }\n' >"$module/main.go"
+  (cd "$module" && CGO_ENABLED=0 go build -mod=mod -trimpath -ldflags '-s -w' -o "$OFFLINE_BIN/coredns" .)
+}
+
+# wrapper_module NAME MODULE@VERSION PACKAGE...: creates the module $CACHE/offline/NAME, which imports the packages of
+# the MODULE.
+wrapper_module() {
+  local folder=$CACHE/offline/$1 module=$2
+  shift 2
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  printf 'module wrapper\n\ngo 1.26.0\n' >"$folder/go.mod"
+  {
+    printf 'package main\n\nimport (\n'
+    printf '\t_ "%s"\n' "$@"
+    printf ')\n'
+  } >"$folder/imports.go"
+  (cd "$folder" && go get "$module")
 }
 
 pause_binary() {

@@ -11,7 +11,7 @@ node_image() {
     binary_image "registry.k8s.io/$program:$KUBERNETES_MODULE" "$program"
     images+=("registry.k8s.io/$program:$KUBERNETES_MODULE")
   done
-  binary_image "registry.k8s.io/etcd:$ETCD_TAG" etcd etcdctl
+  binary_image "registry.k8s.io/etcd:$ETCD_TAG" etcd
   binary_image "registry.k8s.io/coredns/coredns:$COREDNS_TAG" coredns
   binary_image "registry.k8s.io/pause:$PAUSE_TAG" pause
   kube_proxy_image
@@ -42,14 +42,13 @@ node_import() {
     while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done; rm /run/containerd.pid'
 }
 
-# binary_image TAG ENTRY [MORE...]: builds an image of static binaries. ENTRY is the entry point.
+# binary_image TAG PROGRAM: builds an image of a static binary, which is the entry point.
 binary_image() {
-  local tag=$1 entry=$2 folder program
-  shift
+  local tag=$1 program=$2 folder
   folder=$(mktemp -d)
   mkdir -p "$folder/usr/local/bin" "$folder/tmp"
-  for program in "$@"; do cp "$OFFLINE_BIN/$program" "$folder/usr/local/bin/"; done
-  image_of "$folder" "$tag" -c "ENTRYPOINT [\"/usr/local/bin/$entry\"]"
+  cp "$OFFLINE_BIN/$program" "$folder/usr/local/bin/"
+  image_of "$folder" "$tag" -c "ENTRYPOINT [\"/usr/local/bin/$program\"]"
 }
 
 # kube-proxy calls iptables, nft and conntrack. These programs and their libraries are copied from the node's root file
