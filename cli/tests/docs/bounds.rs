@@ -98,6 +98,7 @@ const BOUNDS: &[Bound] = &[
     ("stored decisions on flows", "4,096", "src/roles/network/judge.rs", "VERDICTS"),
     ("registrations", "64", "src/roles/rendezvous/meeting.rs", "INVITATIONS_MAX"),
     ("registrations", "64", "src/roles/rendezvous/meeting/registrations.rs", "REGISTRATIONS_MAX"),
+    ("valid tickets", "1,024", "src/roles/rendezvous/meeting.rs", "LATE_MAX"),
     ("visits", "1 MiB", "src/io/relay.rs", "PIPE_BYTES"),
     ("configuration file", "1 MiB", "src/process/reload.rs", "FILE_BYTES_MAX"),
     ("lists in the configuration", "64", "config/src/forward.rs", "FORWARDS_MAX"),

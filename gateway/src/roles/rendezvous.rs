@@ -51,7 +51,7 @@ use crate::io::{duplex, relay};
 use crate::net::bind::{ACCEPT_RETRY, listen_shared};
 use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
 pub(crate) use meeting::Meeting;
-use meeting::{Arrived, Ended, Issued, Visit};
+use meeting::{Arrival, Arrived, Ended, Issued, Visit};
 use refusal::{HandshakeError, Missed, refuse};
 use wire::{read, write};
 
@@ -247,12 +247,16 @@ impl Rendezvous {
                 tcp: tcp.into_std()?,
                 peer: peer.to_owned(),
             };
-            let is_expected = ticket_in(&opening)
-                .is_some_and(|ticket: Ticket| self.meeting.arrive(&ticket, arrived));
-            return match is_expected {
-                true => Ok(Heard::Arrived),
-                false => Err(HandshakeError::failed(
-                    "the ticket is not valid: it was used before, or its visit has ended",
+            let ticket: Option<Ticket> = ticket_in(&opening);
+            let arrival = ticket.map(|ticket| self.meeting.arrive(&ticket, arrived));
+            return match arrival.unwrap_or(Arrival::Unknown) {
+                Arrival::Awaited => Ok(Heard::Arrived),
+                // A visitor that vanishes must cost the exit no penalty.
+                Arrival::Late => Err(HandshakeError::gone(
+                    "the visit has ended: the other leaf has gone, or came too late",
+                )),
+                Arrival::Unknown => Err(HandshakeError::failed(
+                    "the ticket is not valid: it was used before, or was never issued",
                 )),
             };
         }

@@ -3,7 +3,7 @@
 mod registrations;
 mod visits;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,6 +26,9 @@ use visits::Visits;
 /// Maximum number of queued tickets of one exit.
 const INVITATIONS_MAX: usize = 64;
 
+/// Maximum number of remembered tickets whose visits ended before a connection came.
+const LATE_MAX: usize = 1024;
+
 /// The state of a rendezvous.
 #[derive(Debug)]
 pub(crate) struct Meeting {
@@ -42,6 +45,9 @@ struct State {
     registrations: Registrations,
     /// The valid tickets: at most one of each visit that waits.
     tickets: BTreeMap<Ticket, Expected>,
+    /// Tickets that no connection used before their visits ended, the newest last. A leaf may be on
+    /// its way with one of them.
+    late: VecDeque<Ticket>,
     visits: Visits,
     /// Number of visits that were joined since the start.
     met: u64,
@@ -53,6 +59,17 @@ struct Expected {
     /// The registration to which the visit leads.
     registration: u64,
     arrived: oneshot::Sender<Arrived>,
+}
+
+/// What a ticket is worth when a connection presents it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// A visit waited for the connection, and has it now.
+    Awaited,
+    /// The visit ended while the leaf was on its way, for example because the other leaf has gone.
+    Late,
+    /// The ticket was used before, or was never issued.
+    Unknown,
 }
 
 /// A connection that began with a ticket.
@@ -71,7 +88,7 @@ pub(super) struct Issued {
 
 impl Drop for Issued {
     fn drop(&mut self) {
-        self.meeting.state().tickets.remove(&self.ticket);
+        self.meeting.state().end_unused(self.ticket);
     }
 }
 
@@ -283,10 +300,21 @@ impl Meeting {
     }
 
     /// Passes a connection to the visit that waits for `ticket`, which is then no longer valid.
-    /// Returns whether the visit still waits.
-    pub(super) fn arrive(&self, ticket: &Ticket, arrived: Arrived) -> bool {
-        let expected = self.state().tickets.remove(ticket);
-        expected.is_some_and(|expected| expected.arrived.send(arrived).is_ok())
+    pub(super) fn arrive(&self, ticket: &Ticket, arrived: Arrived) -> Arrival {
+        let mut state = self.state();
+        if let Some(expected) = state.tickets.remove(ticket) {
+            return match expected.arrived.send(arrived) {
+                Ok(()) => Arrival::Awaited,
+                Err(_) => Arrival::Late,
+            };
+        }
+        match state.late.iter().position(|late| late == ticket) {
+            Some(place) => {
+                state.late.remove(place);
+                Arrival::Late
+            }
+            None => Arrival::Unknown,
+        }
     }
 
     /// Waits until no visit is in progress.
@@ -316,10 +344,24 @@ impl Meeting {
 }
 
 impl State {
-    /// Removes the tickets of visits to an ended registration.
+    /// Ends the ticket. If no connection has used it, it is late from now on.
+    fn end_unused(&mut self, ticket: Ticket) {
+        if self.tickets.remove(&ticket).is_some() {
+            if self.late.len() == LATE_MAX {
+                self.late.pop_front();
+            }
+            self.late.push_back(ticket);
+        }
+    }
+
+    /// Ends the tickets of visits to an ended registration.
     fn forget(&mut self, registration: u64) {
-        self.tickets
-            .retain(|_, expected| expected.registration != registration);
+        let of_it = |expected: &Expected| expected.registration == registration;
+        let ended = self.tickets.iter().filter(|(_, expected)| of_it(expected));
+        let ended: Vec<_> = ended.map(|(ticket, _)| *ticket).collect();
+        for ticket in ended {
+            self.end_unused(ticket);
+        }
     }
 }
 

@@ -41,24 +41,40 @@ fn a_ticket_is_valid_once_and_no_longer_than_its_visit_and_its_registration() {
     let (meeting, number, mut tickets) = registered();
     let (visit, end) = visit(&meeting, "near", 1).unwrap();
     let mut own = visit.admit();
-    assert!(!meeting.arrive(&[0; 16], arrived()), "a guess");
-    assert!(meeting.arrive(&own.ticket, arrived()));
-    assert!(!meeting.arrive(&own.ticket, arrived()), "a second time");
+    let arrive = |ticket: &Ticket| meeting.arrive(ticket, arrived());
+    assert_eq!(arrive(&[0; 16]), Arrival::Unknown, "a guess");
+    assert_eq!(arrive(&own.ticket), Arrival::Awaited);
+    assert_eq!(arrive(&own.ticket), Arrival::Unknown, "a second time");
     assert!(own.arrived.try_recv().is_ok());
     let invited = visit.invite().unwrap();
     let ticket = tickets.try_recv().unwrap();
     assert!(ticket == invited.ticket && ticket != own.ticket);
     drop(invited);
-    assert!(!meeting.arrive(&ticket, arrived()), "the visitor has gone");
+    assert_eq!(arrive(&ticket), Arrival::Late, "the visitor has gone");
+    assert_eq!(arrive(&ticket), Arrival::Unknown, "late a second time");
     let mut invited = visit.invite().unwrap();
     meeting.unregister("db", number + 1);
     assert_eq!(invited.arrived.try_recv().err(), EMPTY);
     meeting.unregister("db", number);
-    assert!(!meeting.arrive(&invited.ticket, arrived()), "no exit");
+    assert_eq!(arrive(&invited.ticket), Arrival::Late, "no exit");
     assert_eq!(visit.invite().err(), Some(VisitRefused::Nobody));
     drop((own, invited, visit, end));
     let state = meeting.state();
     assert_eq!((state.visits.len(), state.tickets.len()), (0, 0));
+}
+
+#[test]
+fn late_tickets_are_bounded_and_the_oldest_goes_first() {
+    let (meeting, _number, mut tickets) = registered();
+    let (visit, _end) = visit(&meeting, "near", 1).unwrap();
+    let mut late = || {
+        drop(visit.invite().unwrap());
+        tickets.try_recv().unwrap()
+    };
+    let issued: Vec<_> = (0..=LATE_MAX).map(|_| late()).collect();
+    assert_eq!(meeting.state().late.len(), LATE_MAX);
+    assert_eq!(meeting.arrive(&issued[0], arrived()), Arrival::Unknown);
+    assert_eq!(meeting.arrive(&issued[1], arrived()), Arrival::Late);
 }
 
 #[test]
