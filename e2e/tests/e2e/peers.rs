@@ -174,7 +174,7 @@ async fn scale(
     let pods = ns.api::<Pod>();
     let what = format!("{deployment} has {replicas} pods");
     wait::until(&what, WITHIN, async || {
-        let pods = pods.list(&ListParams::default().labels(&selector)).await?;
+        let pods = pods.list(&ListParams::default().labels(selector)).await?;
         Ok((pods.items.len() == replicas).then_some(()))
     })
     .await
