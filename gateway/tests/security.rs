@@ -342,7 +342,7 @@ fn changed_certificates_are_for_new_carriers_and_streams_go_on() {
     drop((first, second));
 }
 
-/// A path that modifies a byte when requested.
+/// A path that modifies a byte on its way to the exit when requested.
 fn tampering_path(exit: SocketAddr) -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicUsize>) {
     let (listener, address) = target();
     let (tamper, carriers) = (
@@ -354,15 +354,15 @@ fn tampering_path(exit: SocketAddr) -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicU
         for near in listener.incoming().flatten() {
             let far = TcpStream::connect(exit).unwrap();
             count.fetch_add(1, Ordering::Relaxed);
-            for (mut from, mut to) in [
-                (near.try_clone().unwrap(), far.try_clone().unwrap()),
-                (far, near),
+            for (mut from, mut to, tampers) in [
+                (near.try_clone().unwrap(), far.try_clone().unwrap(), true),
+                (far, near, false),
             ] {
                 let told = Arc::clone(&told);
                 std::thread::spawn(move || {
                     let mut bytes = vec![0; 1 << 16];
                     while let Ok(length @ 1..) = from.read(&mut bytes) {
-                        if length > 1000 && told.swap(false, Ordering::Relaxed) {
+                        if tampers && length > 1000 && told.swap(false, Ordering::Relaxed) {
                             bytes[length / 2] ^= 1;
                         }
                         if to.write_all(&bytes[..length]).is_err() {
