@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Creates, starts, reuses and deletes the cluster. The cluster has its own kubeconfig. The scripts never touch ~/.kube.
+# Creates, starts, pauses, reuses and deletes the cluster. The cluster has its own kubeconfig. The scripts never touch ~/.kube.
 
 # Seconds in which a node that has just started may begin to answer.
 STARTED_WITHIN=${STARTED_WITHIN:-180}
@@ -90,6 +90,9 @@ node_start() {
   [ "$(node_status)" != paused ] || verb=unpause
   docker $verb "$CLUSTER_NAME-control-plane" >/dev/null && cluster_answers_in_time
 }
+
+# cluster_pause: pauses the node if it runs.
+cluster_pause() { [ "$(node_status)" != running ] || docker pause "$CLUSTER_NAME-control-plane" >/dev/null; }
 
 # node_is_new: whether the container of the node has started less than $STARTED_WITHIN seconds ago. docker starts some
 # containers again after a reboot.
