@@ -77,13 +77,6 @@ pub fn replica_failure(deployment: &Deployment) -> Option<String> {
     failure?.message.clone()
 }
 
-/// Whether the Deployment's controller has seen the newest template, so that a ReplicaSet exists
-/// for each earlier template with pods.
-pub fn is_observed(deployment: &Deployment) -> bool {
-    let status = deployment.status.as_ref();
-    status.and_then(|status| status.observed_generation) >= deployment.metadata.generation
-}
-
 /// The resources of a container. A default applies only to a resource that `asked` does not name:
 /// if only a limit is set, Kubernetes requests the same amount, and a smaller default request would
 /// override this request.

@@ -26,26 +26,25 @@ pub(super) fn bench(spec: &str) -> (Bench, Arc<AtomicI64>) {
 
 /// A pod of the newest template that the kubelet of `node` refuses.
 pub(super) fn refuse(bench: &Bench, end: &str, node: &str) {
-    let deployment = deployment(bench, end);
-    let mut spec = deployment["spec"]["template"]["spec"].clone();
-    spec["nodeName"] = json!(node);
-    let sysctls = spec["securityContext"]["sysctls"].as_array().unwrap();
-    let sysctl = sysctls.last().unwrap()["name"].clone();
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": format!("refused-{node}"), "creationTimestamp": date(MADE),
-            "labels": labels_of(end),
-            "annotations": deployment["spec"]["template"]["metadata"]["annotations"],
-        },
-        "spec": spec,
-        "status": {
-            "phase": "Failed", "reason": "SysctlForbidden",
-            "message": format!("forbidden sysctl on {node}: {sysctl}"),
-        },
+    refuse_pod_of(&bench.api, &child(end), node);
+}
+
+/// A pod of the newest template of the Deployment `name` that the kubelet of `node` refuses.
+pub(super) fn refuse_pod_of(api: &FakeApi, name: &str, node: &str) {
+    let deployment = api.get(&format!("deployments/{name}")).unwrap();
+    let mut pod = deployment["spec"]["template"].clone();
+    let sysctls = &pod["spec"]["securityContext"]["sysctls"];
+    let sysctl = sysctls.as_array().unwrap().last().unwrap()["name"].clone();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"]["name"] = json!(format!("refused-{node}"));
+    pod["metadata"]["creationTimestamp"] = json!(date(MADE));
+    pod["spec"]["nodeName"] = json!(node);
+    pod["status"] = json!({
+        "phase": "Failed", "reason": "SysctlForbidden",
+        "message": format!("forbidden sysctl on {node}: {sysctl}"),
     });
-    let path = format!("pods/refused-{node}");
-    bench.api.put_pod_of(&child(end), &path, pod);
+    api.put_pod_of(name, &format!("pods/refused-{node}"), pod);
 }
 
 /// A pod of the newest template that runs on `node` and is not ready, like an entry without a

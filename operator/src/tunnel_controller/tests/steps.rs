@@ -10,6 +10,7 @@ use muxtunnel_crds::{MuxClassStatus, MuxTunnel};
 use serde_json::{Value, json};
 
 use super::bench::{MADE, clock, operator, slice_json};
+use super::rollouts::refuse_pod_of;
 use super::running::{Process, is_ready, put_tunnel, server, until};
 use super::*;
 use crate::class_controller::Planner;
@@ -19,6 +20,7 @@ use crate::grants::tests::known;
 use crate::settings::Images;
 use crate::testing::kubelet::Healthy;
 use crate::testing::watching::Watches;
+use crate::tunnel_controller::rollouts::UNTUNED;
 use crate::tunnel_controller::{Context, reconcile};
 use crate::upgrades::plan::Plan;
 use crate::upgrades::turns::OCCUPIES_FOR;
@@ -337,6 +339,45 @@ async fn a_change_of_an_object_reaches_its_gateways_before_its_turn_and_takes_no
     let fleet = Fleet { count: 9, ..fleet };
     fleet.step().await;
     assert_eq!(fleet.with_image(SECOND), numbers([0, 1, 2, 3, 8]));
+}
+
+/// Whether the pods of the exit of `number` get the buffers of profile `Auto`, and the stored refusal.
+fn tuning_of_exit(fleet: &Fleet, number: usize) -> (bool, bool) {
+    let [_, exit] = fleet.deployments(number);
+    let sysctls = &exit["spec"]["template"]["spec"]["securityContext"]["sysctls"];
+    let refusal = exit["metadata"]["annotations"].get(UNTUNED);
+    (sysctls.to_string().contains("tcp_rmem"), refusal.is_some())
+}
+
+#[tokio::test]
+async fn pods_that_wait_for_their_turn_lose_the_sysctls_that_a_node_refuses() {
+    let fleet = Fleet::new(5).await;
+    fleet.use_image(SECOND);
+    fleet.step().await;
+    assert_eq!(tuning_of_exit(&fleet, 4), (true, false));
+    refuse_pod_of(&fleet.api, "t04-tunnel-exit", "node-b");
+    fleet.step().await;
+    fleet.step().await;
+    assert_eq!(tuning_of_exit(&fleet, 4), (false, true));
+    assert_eq!(fleet.with_image(SECOND), numbers(0..3));
+}
+
+#[tokio::test]
+async fn a_refusal_is_known_until_the_turn_and_the_new_image_tries_the_sysctls_again() {
+    let fleet = Fleet::new(5).await;
+    refuse_pod_of(&fleet.api, "t04-tunnel-exit", "node-b");
+    fleet.step().await;
+    fleet.step().await;
+    assert_eq!(tuning_of_exit(&fleet, 4), (false, true));
+    fleet.use_image(SECOND);
+    fleet.step().await;
+    fleet.step().await;
+    assert_eq!(fleet.with_image(SECOND), numbers(0..3));
+    assert_eq!(tuning_of_exit(&fleet, 4), (false, true));
+    (0..3).for_each(|number| fleet.become_ready(number));
+    fleet.step().await;
+    assert_eq!(fleet.with_image(SECOND), numbers(0..5));
+    assert_eq!(tuning_of_exit(&fleet, 4), (true, false));
 }
 
 #[tokio::test]

@@ -56,25 +56,29 @@ impl ValidatedPods {
             probes: named.probes.clone(),
             rollouts: BTreeMap::new(),
         };
+        let names = sysctls::WAN.iter().map(|(name, _)| (*name).to_owned());
+        let automatic: BTreeSet<_> = match profile {
+            TuningProfile::Auto => names.filter(|name| !own.contains_key(name)).collect(),
+            _ => BTreeSet::new(),
+        };
         let rollouts = gateways.iter().map(|(end, gateway)| {
             let (end, template) = (*end, &gateway.template);
-            let mut auto = Auto::NotRequested;
-            let names = sysctls::WAN.iter().map(|(name, _)| (*name).to_owned());
-            let names: BTreeSet<_> = names.filter(|name| !own.contains_key(name)).collect();
-            if profile == TuningProfile::Auto && !names.is_empty() {
-                let tuning = joined(sysctls::WAN, &own);
-                let all = for_pods(tuning.clone());
-                // Pods with another image are created anyway, so the sysctls are tried again.
-                let image = &class.images.gateway;
-                let wanted = rollouts::asked(&all, template, Some(image));
-                match rollouts::untuned(end, &wanted, &all, named) {
-                    Some(untuned) => auto = Auto::Untuned(untuned),
-                    None => {
-                        let rollout = (tuning, Auto::Tuned(names));
-                        return (end, rollouts::rollout(end, rollout, wanted, named));
+            let auto = match automatic.is_empty() {
+                true => Auto::NotRequested,
+                false => {
+                    let tuning = joined(sysctls::WAN, &own);
+                    let all = for_pods(tuning.clone());
+                    // Pods with another image are created anyway, so the sysctls are tried again.
+                    let wanted = rollouts::asked(&all, template, Some(&class.images.gateway));
+                    match rollouts::untuned(end, &wanted, &all, named) {
+                        Some(untuned) => Auto::Untuned(untuned),
+                        None => {
+                            let rollout = (tuning, Auto::Tuned(automatic.clone()));
+                            return (end, rollouts::rollout(end, rollout, wanted, named));
+                        }
                     }
                 }
-            }
+            };
             let wanted = rollouts::asked(&pods.probed(), template, None);
             let rollout = (pods.named.clone(), auto);
             (end, rollouts::rollout(end, rollout, wanted, named))

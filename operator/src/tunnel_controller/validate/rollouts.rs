@@ -9,7 +9,7 @@ use muxtunnel_crds::Template;
 use muxtunnel_gateway_config::config_hash;
 use serde_json::json;
 
-use crate::pods::{has_sysctls, is_observed, is_started};
+use crate::pods::{has_sysctls, is_started};
 use crate::tunnel_controller::config_file::{is_key, mounted_key, whole_key};
 use crate::tunnel_controller::dereference::{Dereferenced, Live};
 use crate::tunnel_controller::end::End;
@@ -205,6 +205,13 @@ fn kept(live: &Live, end: End) -> Vec<(String, String)> {
         Some((key, (*text).clone()))
     });
     kept.collect()
+}
+
+/// Whether the Deployment's controller has seen the newest template, so that a ReplicaSet exists
+/// for each earlier template with pods.
+fn is_observed(deployment: &Deployment) -> bool {
+    let status = deployment.status.as_ref();
+    status.and_then(|status| status.observed_generation) >= deployment.metadata.generation
 }
 
 /// Why an end needs a configuration, the weakest reason first.
