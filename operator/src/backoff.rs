@@ -225,13 +225,11 @@ mod tests {
             let table = if number % 2 == 0 { &backoffs } else { &pending };
             let pause = table.pause_unwatched(&object, Code::ApiRefused.reason());
             longest = longest.max(pause.as_secs_f64());
-            due[0].0 = (at + pause).as_secs_f64();
+            // The timer may fire up to 1 ms late.
+            due[0].0 = (begin.elapsed() + pause).as_secs_f64();
         }
         let most = reads.values().max().unwrap();
-        assert!(
-            *most <= UNWATCHED_PER_SECOND + 1,
-            "{most} reads in a second"
-        );
+        assert!(*most <= UNWATCHED_PER_SECOND, "{most} reads in a second");
         assert!(longest <= 60.0, "{longest} s until a read");
     }
 
