@@ -71,6 +71,9 @@ pub(crate) fn entry(name: &str, endpoint: &(String, u16), keys: &[String]) -> Re
     if !keys.is_empty() {
         connect["publicKeys"] = json!(keys);
     }
+    // A replaced gateway keeps its ports open for up to half of this time, until no more clients
+    // arrive. A busy node forwards clients to it for longer than the half of DRAIN_SECONDS.
+    entry["spec"]["entry"]["drainSeconds"] = 60.into();
     Ok(entry)
 }
 
