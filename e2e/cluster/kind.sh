@@ -91,8 +91,16 @@ node_start() {
   docker $verb "$CLUSTER_NAME-control-plane" >/dev/null && cluster_answers_in_time
 }
 
-# cluster_pause: pauses the node if it runs.
-cluster_pause() { [ "$(node_status)" != running ] || docker pause "$CLUSTER_NAME-control-plane" >/dev/null; }
+# cluster_pause: pauses the node if it runs. While a node starts, runc may be unable to freeze it.
+cluster_pause() {
+  local attempt
+  for attempt in 1 2 3 4 5; do
+    [ "$(node_status)" = running ] || return 0
+    if docker pause "$CLUSTER_NAME-control-plane" >/dev/null 2>&1; then return; fi
+    [ "$attempt" = 5 ] || sleep "${PAUSE_AGAIN:-2}"
+  done
+  say "the cluster $CLUSTER_NAME cannot be paused, and continues to run"
+}
 
 # node_is_new: whether the container of the node has started less than $STARTED_WITHIN seconds ago. docker starts some
 # containers again after a reboot.
