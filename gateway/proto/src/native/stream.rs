@@ -323,7 +323,7 @@ impl Stream {
     /// cut.
     pub(super) fn stalled_since(&self) -> Option<Instant> {
         let since = self.window.stalled_since(self.ranges.prefix());
-        since.filter(|_| !self.cut_known)
+        since.filter(|_| !self.is_cut())
     }
 
     /// Records the final size. Returns `false` if the peer sent a different final size before, or
@@ -339,6 +339,11 @@ impl Stream {
     /// Whether FIN and all payload before it have arrived.
     pub(super) fn has_all(&self) -> bool {
         self.final_size == Some(self.ranges.prefix())
+    }
+
+    /// Whether the application requested the cut or has been informed of it.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut_known
     }
 
     /// Whether the application must still be informed of the cut. Records that the caller informs

@@ -165,7 +165,7 @@ impl NativeSession {
         let unwanted = !wanted && !state.recv_ended() && state.final_size().is_some();
         if (wanted && state.has_all()) || unwanted {
             state.end_receiving();
-            if wanted {
+            if wanted && !state.is_cut() {
                 self.events.push_back(Event::Finished { stream });
             }
             self.retire_if_done(stream);
