@@ -154,7 +154,7 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
     match heard {
         Ok((carrier, greeting)) => {
             let use_of_place = match greeting.joins {
-                Some(_) => Use::Further,
+                Some(id) => Use::Further(id),
                 None if says_hello => Use::First,
                 None => Use::Silent(source),
             };
@@ -347,6 +347,7 @@ impl Exit {
             }
             None => {
                 let (mux, id) = self.session(matches!(carrier, Carrier::Ssh(_)));
+                place.begins(id);
                 (mux, Some(id))
             }
         };

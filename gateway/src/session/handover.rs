@@ -91,6 +91,11 @@ impl Place {
         self.held.evicted().await;
     }
 
+    /// Records that the carrier began the session `id`.
+    pub(crate) fn begins(&self, id: [u8; 16]) {
+        self.held.begins(id);
+    }
+
     /// Records that the peer has opened a stream or a listener on the carrier.
     pub(crate) fn heard(&self) {
         self.held.heard();
@@ -134,7 +139,8 @@ impl Handover {
 
     /// Returns a place for a carrier of the peer with the identity `peer`, which may have `most`
     /// carriers. At the exit's limit, evicts a silent carrier, or a carrier of a peer that holds more
-    /// carriers. At the peer's limit, evicts a carrier of the peer that its sessions can spare.
+    /// carriers, or a carrier of the peer itself that its sessions can spare. At the peer's limit,
+    /// evicts a carrier of the peer that its sessions can spare.
     ///
     /// # Errors
     /// [`TooMany`].
@@ -151,7 +157,7 @@ impl Handover {
             }
         } else if carriers.all < self.carriers_max {
             carriers.all += 1;
-        } else if !carriers.by_peer.evict_for(peer) {
+        } else if !carriers.by_peer.evict_for(peer, of) {
             return Err(TooMany::OfExit);
         }
         let peer: Option<Arc<str>> = peer.map(Into::into);
@@ -319,12 +325,28 @@ mod tests {
     }
 
     #[test]
+    fn a_session_that_lost_its_carriers_takes_one_that_another_can_spare() {
+        for (carriers_max, most) in [(9, Some(3)), (3, None)] {
+            let (handover, _receivers) = Handover::new(1, carriers_max);
+            let admit = |of| handover.admit((Some("one"), most), of);
+            let [rich, poor] = [1, 2].map(|id| Use::Further([id; 16]));
+            let held = [Use::First, rich, rich].map(|of| admit(of).unwrap());
+            held[0].begins([1; 16]);
+            assert!(admit(rich).is_err());
+            let _back = admit(poor).unwrap();
+            assert!(admit(poor).is_err(), "the session has a carrier again");
+        }
+    }
+
+    #[test]
     fn a_peer_at_its_limit_has_one_carrier_for_each_session() {
         let (handover, _receivers) = Handover::new(1, 9);
         let admit = |of| handover.admit((Some("one"), Some(3)), of);
-        let uses = [Use::First, Use::Further, Use::First];
+        let further = Use::Further([1; 16]);
+        let uses = [Use::First, further, Use::First];
         let held = uses.map(|of| admit(of).unwrap());
-        assert_eq!(admit(Use::Further).unwrap_err(), TooMany::OfPeer);
+        held[0].begins([1; 16]);
+        assert_eq!(admit(further).unwrap_err(), TooMany::OfPeer);
         // The first carrier of a session gets the place of a further one.
         let _third = admit(Use::First).unwrap();
         assert_eq!(admit(Use::First).unwrap_err(), TooMany::OfPeer);
@@ -332,6 +354,6 @@ mod tests {
         let _other = handover.admit((Some("two"), Some(1)), Use::First).unwrap();
         drop(held);
         assert_eq!(handover.carriers().all, 2);
-        assert!(admit(Use::Further).is_ok());
+        assert!(admit(further).is_ok());
     }
 }

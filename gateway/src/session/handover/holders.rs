@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
 
@@ -21,13 +21,15 @@ use crate::base::handshake_limiter::network;
 #[derive(Debug, Default)]
 pub(super) struct Holders(BTreeMap<Option<Arc<str>>, Vec<Held>>);
 
+type SessionId = [u8; 16];
+
 /// The role of a carrier in its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// The first carrier of a session. The peer has already sent a hello or proved its identity.
     First,
-    /// An additional carrier of a session.
-    Further,
+    /// An additional carrier of the session with this id.
+    Further(SessionId),
     /// The first carrier of a session, from this address. The peer need not have sent anything, so
     /// the carrier is silent until the peer opens a stream or a listener.
     Silent(Option<IpAddr>),
@@ -41,11 +43,22 @@ pub(super) struct Held {
 
 #[derive(Debug)]
 struct State {
+    /// The session of the carrier, once it is known.
+    session: OnceLock<SessionId>,
     evicted: Notify,
     is_silent: AtomicBool,
 }
 
 impl Held {
+    /// Records that the carrier began the session `id`.
+    pub(super) fn begins(&self, id: SessionId) {
+        let _ = self.state.session.set(id);
+    }
+
+    fn session(&self) -> Option<SessionId> {
+        self.state.session.get().copied()
+    }
+
     /// Records that the peer has opened a stream or a listener on the carrier.
     pub(super) fn heard(&self) {
         self.state.is_silent.store(false, Relaxed);
@@ -60,7 +73,7 @@ impl Held {
     fn silent_from(&self) -> Option<Option<IpAddr>> {
         match self.of {
             Use::Silent(source) if self.state.is_silent.load(Relaxed) => Some(source),
-            Use::First | Use::Further | Use::Silent(_) => None,
+            Use::First | Use::Further(_) | Use::Silent(_) => None,
         }
     }
 }
@@ -70,9 +83,14 @@ impl Holders {
     pub(super) fn add(&mut self, peer: Option<Arc<str>>, of: Use) -> Held {
         let of = match of {
             Use::Silent(source) => Use::Silent(network(source)),
-            Use::First | Use::Further => of,
+            Use::First | Use::Further(_) => of,
+        };
+        let session = match of {
+            Use::Further(id) => OnceLock::from(id),
+            Use::First | Use::Silent(_) => OnceLock::new(),
         };
         let state = State {
+            session,
             evicted: Notify::new(),
             is_silent: AtomicBool::new(matches!(of, Use::Silent(_))),
         };
@@ -93,43 +111,55 @@ impl Holders {
 
     /// Evicts a carrier of `peer` in favour of its new carrier, of which the use is `of`: a silent
     /// carrier, otherwise the newest carrier whose session has other carriers. Returns whether it
-    /// evicted a carrier. A carrier that its session does not need evicts none.
+    /// evicted a carrier. A carrier whose session has other carriers evicts none.
     pub(super) fn evict_own(&mut self, peer: Option<&str>, of: Use) -> bool {
-        let mut all = self.0.iter_mut();
-        let own = all.find(|(other, _)| other.as_deref() == peer);
-        let Some((_, own)) = own.filter(|_| of != Use::Further) else {
-            return false;
-        };
-        let further = || own.iter().rposition(|held| held.of == Use::Further);
-        let Some(goes) = silent(own).or_else(further) else {
-            return false;
-        };
-        own.remove(goes).state.evicted.notify_one();
-        true
+        let own = peer.map(Arc::from);
+        self.is_needed(&own, of) && self.evict(&own, silent_or_spare)
     }
 
-    /// Evicts a carrier in favour of `peer`. Returns whether it evicted a carrier.
+    /// Evicts a carrier in favour of a new carrier of `peer`, of which the use is `of`. Returns
+    /// whether it evicted a carrier.
     ///
     /// If another peer holds the most carriers, and at least two more than `peer`, evicts one of
     /// that peer's carriers: a silent carrier, otherwise the newest carrier whose session has other
-    /// carriers, otherwise the newest carrier. In all other cases evicts a silent carrier of `peer`
-    /// itself, if there is one.
-    pub(super) fn evict_for(&mut self, peer: Option<&str>) -> bool {
-        let is_peer = |other: &Option<Arc<str>>| other.as_deref() == peer;
-        let own = self.held(peer);
-        let most = self.0.values_mut().max_by_key(|held| held.len());
-        if let Some(most) = most.filter(|most| most.len() >= own + 2) {
-            let further = || most.iter().rposition(|held| held.of == Use::Further);
-            let goes = silent(most).or_else(further).unwrap_or(most.len() - 1);
-            most.remove(goes).state.evicted.notify_one();
-            return true;
+    /// carriers. If the session of the new carrier has no other, evicts the newest carrier of `peer`
+    /// whose session has others, otherwise the newest carrier of the peer with the most. In all
+    /// other cases evicts a silent carrier of `peer` itself, if there is one.
+    pub(super) fn evict_for(&mut self, peer: Option<&str>, of: Use) -> bool {
+        let (own, held) = (peer.map(Arc::from), self.held(peer));
+        let needed = self.is_needed(&own, of);
+        let most = self.0.iter().max_by_key(|(_, held)| held.len());
+        let most = most.filter(|(_, most)| most.len() >= held + 2);
+        let most = most.map(|(most, _)| most.clone());
+        let of_most = |all: &mut Self, which: fn(&[Held]) -> Option<usize>| {
+            most.as_ref().is_some_and(|most| all.evict(most, which))
+        };
+        of_most(self, silent_or_spare)
+            || (needed && (self.evict(&own, spare) || of_most(self, newest)))
+            || self.evict(&own, silent)
+    }
+
+    /// Whether the session of a new carrier of `peer` has no other carrier.
+    fn is_needed(&self, peer: &Option<Arc<str>>, of: Use) -> bool {
+        match of {
+            Use::Further(id) => self
+                .0
+                .get(peer)
+                .into_iter()
+                .flatten()
+                .all(|held| held.session() != Some(id)),
+            Use::First | Use::Silent(_) => true,
         }
-        let own = self.0.iter_mut().find(|(other, _)| is_peer(other));
-        let Some((own, goes)) = own.and_then(|(_, own)| silent(own).map(|goes| (own, goes))) else {
+    }
+
+    /// Evicts the carrier of `peer` that `which` chooses. Returns whether it chose one.
+    fn evict(&mut self, peer: &Option<Arc<str>>, which: fn(&[Held]) -> Option<usize>) -> bool {
+        let Some(held) = self.0.get_mut(peer) else {
             return false;
         };
-        own.remove(goes).state.evicted.notify_one();
-        true
+        let goes = which(held);
+        goes.map(|goes| held.remove(goes).state.evicted.notify_one())
+            .is_some()
     }
 
     /// Removes a carrier. Returns whether this frees its place; the place of an evicted carrier has
@@ -146,6 +176,24 @@ impl Holders {
         }
         was_there
     }
+}
+
+fn newest(held: &[Held]) -> Option<usize> {
+    held.len().checked_sub(1)
+}
+
+/// The newest carrier of `held` whose session has other carriers there.
+fn spare(held: &[Held]) -> Option<usize> {
+    let mut counts = BTreeMap::<_, usize>::new();
+    for id in held.iter().filter_map(Held::session) {
+        *counts.entry(id).or_default() += 1;
+    }
+    let count = |held: &Held| held.session().and_then(|id| counts.get(&id));
+    held.iter().rposition(|held| count(held) > Some(&1))
+}
+
+fn silent_or_spare(held: &[Held]) -> Option<usize> {
+    silent(held).or_else(|| spare(held))
 }
 
 /// The silent carrier of `held` to evict first: the oldest carrier of the address that has the most
@@ -180,23 +228,30 @@ mod tests {
     fn the_peer_that_holds_most_makes_room_for_those_that_hold_less() {
         let mut holders = Holders::default();
         let [one, two] = ["one", "two"].map(|name| Some(Arc::from(name)));
-        let uses = [Use::First, Use::Further, Use::Further, Use::First];
+        let further = Use::Further([1; 16]);
+        let uses = [Use::First, further, further, Use::First];
         let held = uses.map(|of| holders.add(one.clone(), of));
+        held[0].begins([1; 16]);
+        let evict_for = |holders: &mut Holders, peer| holders.evict_for(peer, Use::First);
         assert!(
-            !holders.evict_for(Some("one")),
-            "a peer does not evict its own carriers"
+            !holders.evict_for(Some("one"), further),
+            "a spare carrier evicts none of its own peer"
         );
         for evicted in [2, 1] {
-            assert!(holders.evict_for(Some("two")));
+            assert!(evict_for(&mut holders, Some("two")));
             assert!(is_evicted(&held[evicted]));
-            holders.add(two.clone(), Use::First);
+            let id = [evicted as u8 + 2; 16];
+            holders.add(two.clone(), Use::First).begins(id);
         }
         assert!(
-            !holders.evict_for(Some("two")),
+            !evict_for(&mut holders, Some("two")),
             "both peers hold the same number of carriers"
         );
-        assert!(!holders.evict_for(Some("one")));
-        assert!(holders.evict_for(None), "the third peer holds no carrier");
+        assert!(!evict_for(&mut holders, Some("one")));
+        assert!(
+            evict_for(&mut holders, None),
+            "the third peer holds no carrier"
+        );
         let left = held.iter().filter(|held| holders.remove(&one, held));
         assert_eq!(left.count(), 2);
         assert!(!holders.0.contains_key(&one));
@@ -208,20 +263,20 @@ mod tests {
         let [idle, busy, first, second] = [1, 2, 2, 2].map(|host| holders.add(None, from(host)));
         busy.heard();
         assert!(
-            holders.evict_for(None) && is_evicted(&first),
+            holders.evict_for(None, Use::First) && is_evicted(&first),
             "the oldest carrier of the address with the most silent carriers"
         );
         assert!(
-            holders.evict_for(None) && is_evicted(&idle),
+            holders.evict_for(None, Use::First) && is_evicted(&idle),
             "the oldest silent carrier"
         );
         // A later carrier of the same address is evicted before a carrier on which the peer has
         // opened something.
         let third = holders.add(None, from(2));
-        assert!(holders.evict_for(None) && is_evicted(&second));
-        assert!(holders.evict_for(None) && is_evicted(&third));
+        assert!(holders.evict_for(None, Use::First) && is_evicted(&second));
+        assert!(holders.evict_for(None, Use::First) && is_evicted(&third));
         assert!(
-            !holders.evict_for(None),
+            !holders.evict_for(None, Use::First),
             "a carrier with an opened stream stays"
         );
         assert!(!is_evicted(&busy));
@@ -234,7 +289,30 @@ mod tests {
         let heard = [1, 1, 1].map(|host| holders.add(one.clone(), from(host)));
         heard.iter().for_each(Held::heard);
         let silent = holders.add(two, from(2));
-        assert!(!holders.evict_for(Some("one")));
-        assert!(holders.evict_for(Some("two")) && is_evicted(&heard[2]) && !is_evicted(&silent));
+        assert!(!holders.evict_for(Some("one"), Use::First));
+        assert!(
+            holders.evict_for(Some("two"), Use::First)
+                && is_evicted(&heard[2])
+                && !is_evicted(&silent)
+        );
+    }
+
+    #[test]
+    fn only_a_carrier_that_its_session_needs_takes_the_last_of_another() {
+        let mut holders = Holders::default();
+        let [one, two] = ["one", "two"].map(|name| Some(Arc::from(name)));
+        let held = [1, 2, 3].map(|id| {
+            let held = holders.add(one.clone(), Use::First);
+            held.begins([id; 16]);
+            held
+        });
+        let (further, own) = (Use::Further([9; 16]), holders.add(two.clone(), Use::First));
+        own.begins([9; 16]);
+        assert!(
+            !holders.evict_for(Some("two"), further),
+            "the session has a carrier"
+        );
+        holders.remove(&two, &own);
+        assert!(holders.evict_for(Some("two"), further) && is_evicted(&held[2]));
     }
 }
