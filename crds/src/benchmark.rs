@@ -184,7 +184,7 @@ pub struct BenchmarkCarrier {
     #[schemars(range(min = 5, max = 300))]
     pub liveness_seconds: Option<u32>,
     /// Protocol Native: the number of carriers of each session. Each worker of an entry has a session
-    /// with each exit gateway, but with at most 4. Default: as the work needs, at most 4, or 1 with
+    /// with each exit gateway, but with at most 4. Default: as the work needs, at most 16, or 1 with
     /// transport KCP or if `resume` is false.
     pub pool: Option<Pool>,
     /// Protocol Native: whether streams survive the loss of their carrier. Default: true.

@@ -25,7 +25,8 @@ pub struct Carrier {
     pub connection: ExitCarrier,
     /// The number of carriers of each session. Each worker of an entry has a session with each exit
     /// gateway, but with at most 4. Not permitted with protocol JMUX. Default: as the work needs, at
-    /// most 4, or 1 with transport KCP or if `resume` is false.
+    /// most 16 with protocol Native and 4 with others, or 1 with transport KCP or if `resume` is
+    /// false.
     pub pool: Option<Pool>,
     /// Protocol Native: whether streams survive the loss of their carrier. The gateway then retains
     /// sent bytes until the other side acknowledges them. Default: true.

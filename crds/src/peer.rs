@@ -72,7 +72,7 @@ pub struct MuxPeerSpec {
     #[serde(rename = "networkCIDRs")]
     #[schemars(length(max = 64), inner(regex(pattern = patterns::NETWORK)), extend("x-kubernetes-list-type" = "set"))]
     pub network_cidrs: Vec<Cidr>,
-    /// Limits of the peer's carriers and streams. Default: at most 16 carriers.
+    /// Limits of the peer's carriers and streams. Default: at most 64 carriers.
     pub limits: Option<PeerLimits>,
 }
 

@@ -90,7 +90,7 @@ pub const ADMIN_PORT: u16 = muxtunnel_contract::ports::ADMIN;
 /// Default maximum number of streams per session.
 pub const STREAMS_DEFAULT: u32 = 4096;
 /// Default maximum number of carriers of an exit.
-pub const CARRIERS_DEFAULT: u32 = 64;
+pub const CARRIERS_DEFAULT: u32 = 256;
 /// Default receive budget of a session: 256 MiB.
 pub const RECEIVE_DEFAULT: ByteSize = ByteSize(256 << 20);
 /// Default of [`Memory::sessions`].

@@ -77,7 +77,7 @@ pub struct Limits {
 }
 
 /// Maximum of [`PeerLimits::carriers`].
-pub const PEER_CARRIERS_MAX: u32 = 64;
+pub const PEER_CARRIERS_MAX: u32 = 256;
 
 /// Limits of one peer of an exit. Each exit gateway counts for itself, and counts the streams of
 /// both directions together. A change reaches running gateways, and ends no carrier and no stream.
@@ -106,15 +106,15 @@ pub struct PeerLimits {
     pub bits_per_second: Option<BitRate>,
     /// Maximum number of carriers. At the limit, the first carrier of a session gets the place of a
     /// further carrier of another session of the peer, and the exit refuses other carriers. The entry
-    /// has one session for each worker of each pod. Default: 16 in a MuxPeer, no limit in a gateway's
+    /// has one session for each worker of each pod. Default: 64 in a MuxPeer, no limit in a gateway's
     /// file.
-    #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 64)))]
+    #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 256)))]
     pub carriers: Option<u32>,
 }
 
 impl PeerLimits {
     /// Maximum number of carriers of a MuxPeer without `limits.carriers`.
-    pub const CARRIERS_DEFAULT: u32 = 16;
+    pub const CARRIERS_DEFAULT: u32 = 64;
 
     /// The limits of the streams.
     #[must_use]

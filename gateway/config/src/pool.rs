@@ -33,16 +33,22 @@ pub struct Pool {
 impl Pool {
     /// Always one carrier.
     pub const ONE: Self = Self { min: 1, max: None };
-    /// One to four carriers: the default under the conditions of [`Self::default_of`]. With the
-    /// kernel's defaults and a round trip of 100 ms, four carriers transfer one stream at more than
-    /// 3.5 times the rate of one carrier (docs/performance.md).
+    /// As many carriers as the work needs: the default under the conditions of
+    /// [`Self::default_of`]. With the kernel's defaults and a round trip of 100 ms, four carriers
+    /// transfer one stream at more than 3.5 times the rate of one carrier (docs/performance.md).
     pub const GROWING: Self = Self {
+        min: 1,
+        max: Some(POOL_MAX),
+    };
+    /// One to four connections: the default of protocols whose connections have memory of their
+    /// own.
+    pub const CONNECTIONS: Self = Self {
         min: 1,
         max: Some(4),
     };
 
     /// The pool of an entry without a pool in its configuration and without a command in `connect`.
-    /// [`Self::GROWING`] under these conditions:
+    /// [`Self::GROWING`] or [`Self::CONNECTIONS`] under these conditions:
     /// - its protocol supports several carriers
     /// - its transport is TCP or WebSocket
     /// - `resume` is true, or the protocol does not support `resume`
@@ -53,6 +59,7 @@ impl Pool {
         let can = protocol.can();
         let is_tcp = matches!(transport, Transport::Tcp | Transport::WebSocket);
         match can.several_carriers && is_tcp && (resume || !can.resume) {
+            true if can.library_buffers => Self::CONNECTIONS,
             true => Self::GROWING,
             false => Self::ONE,
         }

@@ -83,8 +83,10 @@ use stream::{Phase, Stream, Unsent};
 use window::{SessionWindow, StreamWindow};
 
 /// Maximum number of carriers of a session at a time, including lost carriers that are not settled
-/// (`native/resume.rs`).
-pub const CARRIERS_MAX: usize = 16;
+/// (`native/resume.rs`). This is twice the largest pool of a gateway: a session that has lost all
+/// carriers of its pool can dial as many again, and an acceptor may not know yet which carriers its
+/// peer has lost.
+pub const CARRIERS_MAX: usize = 32;
 
 /// Memory overhead of a retained batch in bytes, rounded up: its entries in the tables of the
 /// session and the driver, and the allocator's overhead. The session adds this overhead to each

@@ -64,6 +64,12 @@ pub trait Session: Debug {
         true
     }
 
+    /// Whether small streams have sent lately. If the session has several carriers, one of them then
+    /// takes no bulk.
+    fn has_small(&self) -> bool {
+        false
+    }
+
     /// The interface to add and retire carriers. `None`: the session cannot have several carriers.
     fn pool(&mut self) -> Option<&mut dyn Pool> {
         None

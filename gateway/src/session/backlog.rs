@@ -22,26 +22,47 @@ const NOT_SENT_BYTES_MIN: usize = 128 << 10;
 /// Maximum bound on unsent bytes in the kernel. At every rate that was measured, these bytes take
 /// more than one millisecond.
 const NOT_SENT_BYTES_MAX: usize = 4 << 20;
+/// A carrier beside warm carriers stays within its small bounds until the peer has acknowledged this
+/// number of bytes. Its congestion window then is about as large as the smallest bound in the kernel.
+const COLD_BYTES: u64 = 256 << 10;
 /// Maximum of [`Backlog::queued_max`]. The writer adds frames while the queue holds fewer bytes, so
 /// that one write can take two full batches.
 const QUEUED_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
+/// The bounds of a carrier whose rate is unknown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Start {
+    /// The session has no other carrier: the kernel's bound is its minimum, and the other bounds are
+    /// their maximum.
+    Alone,
+    /// The session has had other carriers, which may be warm: all bounds are small, if the transport
+    /// reports its path. Bulk would wait behind the small congestion window of the new carrier, and
+    /// the receiver would wait for this bulk.
+    Beside,
+}
+
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    /// Bound that follows from the rate; `usize::MAX` until the rate is known.
+    /// Bound that follows from the rate; the extreme of [`Start`] until the rate is known.
     bytes: Cell<usize>,
+    /// Bound on unsent bytes in the kernel.
+    not_sent: Cell<u32>,
     sampled: Cell<Option<Instant>>,
 }
 
 impl Backlog {
-    /// Starts with an unknown rate. The kernel's bound is then the minimum, and the bound of the
-    /// carrier's own queue is the maximum. Without a `path` the rate stays unknown.
-    pub(crate) fn new(path: Option<&dyn Path>) -> std::io::Result<Self> {
+    /// Starts with an unknown rate. Without a `path` the rate stays unknown.
+    pub(crate) fn new(path: Option<&dyn Path>, start: Start) -> std::io::Result<Self> {
+        let (bytes, not_sent) = match start {
+            Start::Beside if path.is_some() => (0, SMALL_BYTES as u32),
+            Start::Alone | Start::Beside => (usize::MAX, NOT_SENT_BYTES_MIN as u32),
+        };
         if let Some(path) = path {
-            path.bound_queue(NOT_SENT_BYTES_MIN as u32)?;
+            path.bound_queue(not_sent)?;
         }
         Ok(Self {
-            bytes: Cell::new(usize::MAX),
+            bytes: Cell::new(bytes),
+            not_sent: Cell::new(not_sent),
             sampled: Cell::new(None),
         })
     }
@@ -76,7 +97,8 @@ impl Backlog {
         }
         self.sampled.set(Some(now));
         let info = path.info()?;
-        if sampled.is_some() && info.rate > 0 {
+        let is_cold = self.bytes.get() == 0 && info.acknowledged < COLD_BYTES;
+        if sampled.is_some() && info.rate > 0 && !is_cold {
             self.set(path, info.rate)?;
         }
         Ok(Some(info.rtt_min))
@@ -85,13 +107,10 @@ impl Backlog {
     /// Sets the bounds for `rate` bytes per second.
     fn set(&self, path: &dyn Path, rate: u64) -> std::io::Result<()> {
         let bytes = of_rate(rate);
-        let not_sent = |bytes: usize| bytes.clamp(NOT_SENT_BYTES_MIN, NOT_SENT_BYTES_MAX) as u32;
-        let before = match self.bytes.replace(bytes) {
-            usize::MAX => not_sent(0),
-            bytes => not_sent(bytes),
-        };
-        if before != not_sent(bytes) {
-            path.bound_queue(not_sent(bytes))?;
+        self.bytes.set(bytes);
+        let not_sent = bytes.clamp(NOT_SENT_BYTES_MIN, NOT_SENT_BYTES_MAX) as u32;
+        if self.not_sent.replace(not_sent) != not_sent {
+            path.bound_queue(not_sent)?;
         }
         Ok(())
     }
@@ -117,7 +136,7 @@ mod tests {
         let carrier = tokio::net::TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();
-        let backlog = Backlog::new(Some(&carrier)).unwrap();
+        let backlog = Backlog::new(Some(&carrier), Start::Alone).unwrap();
         let bounds = |rate| {
             backlog.set(&carrier, rate).unwrap();
             let not_sent = socket2::SockRef::from(&carrier).tcp_notsent_lowat();
@@ -127,6 +146,16 @@ mod tests {
                 backlog.batch_max(),
             )
         };
+        let beside = Backlog::new(Some(&carrier), Start::Beside).unwrap();
+        let not_sent = || {
+            socket2::SockRef::from(&carrier)
+                .tcp_notsent_lowat()
+                .unwrap()
+        };
+        assert_eq!(not_sent() as usize, SMALL_BYTES);
+        assert_eq!(beside.queued_max(), SMALL_BYTES);
+        beside.set(&carrier, 1000).unwrap();
+        assert_eq!(not_sent() as usize, NOT_SENT_BYTES_MIN);
         // The rates are 200 Mbit/s, 4 Gbit/s and 100 Gbit/s.
         assert_eq!(bounds(25_000_000), (NOT_SENT_BYTES_MIN, 32 << 10, 32 << 10));
         assert_eq!(

@@ -36,7 +36,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::io::socket::KeepaliveConfig;
 use crate::io::transport::{Side, Transport};
-use crate::session::backlog::Backlog;
+use crate::session::backlog::{Backlog, Start};
 use crate::session::bridge::link::{
     Below, Hears, Link, Listens, NoStream, Opened, Opening, Payload,
 };
@@ -136,7 +136,7 @@ impl Http2 {
             path.prepare(config.congestion_control, KeepaliveConfig::of(config))?;
         }
         let traffic = Rc::new(Traffic {
-            backlog: Backlog::new(transport.path())?,
+            backlog: Backlog::new(transport.path(), Start::Alone)?,
             transport: Rc::clone(&transport),
             received: Cell::new(0),
             received_wake: Notify::new(),

@@ -54,6 +54,8 @@ pub(crate) struct Account {
     since: Instant,
     /// Number of payload bytes from the local socket.
     sent: Cell<u64>,
+    /// `sent` at the last call of [`Self::sent_since_last`].
+    sent_before: Cell<u64>,
     /// Number of payload bytes that the local socket took.
     received: Cell<u64>,
     /// Facts about the last check that found a change: the number of bytes and events at that time,
@@ -88,6 +90,7 @@ impl Account {
             local,
             since,
             sent: Cell::new(0),
+            sent_before: Cell::new(0),
             received: Cell::new(0),
             heard: Cell::new((0, since)),
             keepalive: Cell::new(None),
@@ -107,6 +110,12 @@ impl Account {
     pub(crate) fn sent(&self, telemetry: &Telemetry, bytes: usize) {
         self.sent.set(self.sent.get() + bytes as u64);
         self.count(telemetry, |streams| streams.sent(bytes));
+    }
+
+    /// Bytes of payload from the local socket since the last call.
+    pub(crate) fn sent_since_last(&self) -> u64 {
+        let sent = self.sent.get();
+        sent - self.sent_before.replace(sent)
     }
 
     /// Counts payload that the local socket took.

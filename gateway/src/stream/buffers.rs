@@ -25,6 +25,8 @@ pub(crate) const LARGE_BYTES: usize = 256 << 10;
 pub(crate) const SMALL_MAX: usize = 64;
 /// Number of large buffers for the sources of a session, per carrier. Together they have 2 MiB.
 pub(crate) const LARGE_MAX: usize = 8;
+/// More carriers than this number share the buffers of this number.
+const CARRIERS_MAX: usize = 4;
 /// Numbers of further small and large buffers of a session, for streams with a rate limit. Together
 /// they have 1.25 MiB. These buffers are separate, because a stream with a rate limit holds the
 /// turn among all sessions while it takes a buffer. While it holds the turn, the stream must not
@@ -107,7 +109,7 @@ impl Pool {
 }
 
 /// The bound on a worker's buffers for the sources of one session: a fixed number of buffers, times
-/// the highest number of carriers that the session has had. For streams with a rate limit, the
+/// the highest number of carriers that the session has had, up to [`CARRIERS_MAX`]. For streams with a rate limit, the
 /// session has further buffers, regardless of its carriers.
 #[derive(Debug)]
 pub(crate) struct Share {
@@ -133,7 +135,7 @@ impl Share {
 
     /// Raises the bound for `carriers` carriers.
     pub(crate) fn suffice_for(&self, carriers: usize) {
-        let more = carriers.saturating_sub(self.carriers.get());
+        let more = (carriers.min(CARRIERS_MAX)).saturating_sub(self.carriers.get());
         self.carriers.set(self.carriers.get() + more);
         self.small.add_permits(more * SMALL_MAX);
         self.large.add_permits(more * LARGE_MAX);

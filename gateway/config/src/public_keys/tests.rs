@@ -485,7 +485,7 @@ fn the_limits_of_a_peer_are_within_their_bounds_and_those_of_one_identity() {
         ("streams: 0", "streams: must be from 1 to 1000000"),
         ("opensPerSecond: 1000001", "opensPerSecond: must be from 1"),
         ("bitsPerSecond: 10k", "bitsPerSecond: 10k is out of range"),
-        ("carriers: 65", "carriers: must be from 1 to 64"),
+        ("carriers: 257", "carriers: must be from 1 to 256"),
     ] {
         let error = with(limits).unwrap_err().to_string();
         let expected = format!("security.peers[0].limits.{field}");

@@ -44,8 +44,12 @@ impl Session for NativeSession {
     fn takes_bulk(&self, carrier: CarrierId) -> bool {
         let is_up = |id: &CarrierId| self.carriers.get(id).is_some_and(Carrier::is_up);
         let mut others = self.carriers.keys().filter(|id| **id != carrier);
-        let kept = self.data_ready.small_lately() && self.express() == Some(carrier);
+        let kept = self.has_small() && self.express() == Some(carrier);
         is_up(&carrier) && !(kept && others.any(is_up))
+    }
+
+    fn has_small(&self) -> bool {
+        self.data_ready.small_lately()
     }
 
     fn open(

@@ -240,3 +240,25 @@ fn carriers_have_a_bound() {
     session.handle_carrier_lost(now, CarrierId::FIRST);
     assert_eq!(session.add_carrier(now), None);
 }
+
+#[test]
+fn a_session_that_has_lost_half_of_its_carriers_dials_as_many_again() {
+    let now = Instant::now();
+    let (mut session, ack) = ready(now);
+    let half = muxtunnel_proto::native::CARRIERS_MAX / 2;
+    let mut carriers = vec![CarrierId::FIRST];
+    for _ in 1..half {
+        let carrier = session.add_carrier(now).unwrap();
+        transmit(&mut session, carrier);
+        hear(&mut session, now, carrier, &ack);
+        carriers.push(carrier);
+    }
+    for carrier in carriers {
+        session.handle_carrier_lost(now, carrier);
+    }
+    for _ in 0..half {
+        let carrier = session.add_carrier(now).unwrap();
+        transmit(&mut session, carrier);
+        hear(&mut session, now, carrier, &ack);
+    }
+}

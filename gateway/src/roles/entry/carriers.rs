@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::status::CarrierTransport;
 use rand::RngExt;
@@ -28,11 +29,16 @@ const WAITING_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// If a carrier is lost sooner than this time after the newest carrier was established, the entry
 /// redials after a short pause. Otherwise the entry redials at once.
 const REDIAL_AFTER: Duration = Duration::from_secs(1);
-/// Pause after a failed attempt to add a carrier above the minimum number.
+/// Maximum pause after a failed attempt to add a carrier above the minimum number. The first pause
+/// is 1 s, and the pause doubles.
 const MORE_AFTER: Duration = Duration::from_secs(60);
 /// Maximum delay before an entry redials after a renewal, since many certificates may be renewed at
 /// the same time.
 const RENEWAL_JITTER: Duration = Duration::from_secs(10);
+/// Maximum number of carriers that are dialled at the same time.
+const DIALS_MAX: usize = 5;
+/// Maximum time of a dial that runs beside the dial of another carrier.
+const FURTHER_DIAL_MAX: Duration = Duration::from_secs(3);
 /// Pause before another attempt to retire a carrier.
 const RETIRE_AGAIN: Duration = Duration::from_secs(1);
 
@@ -126,6 +132,9 @@ async fn keep_dialling(
     failed: &watch::Sender<u32>,
 ) -> Infallible {
     let (mut failures, mut latest) = (0_u32, Instant::now());
+    // Consecutive failed attempts to add a carrier above the minimum, and the number of carriers
+    // after the last success.
+    let (mut refused, mut reached) = (0_u32, 0);
     loop {
         let PoolState { up, outdated, .. } = carriers.numbers();
         let wanted = wanted(bounds, &carriers.numbers());
@@ -156,19 +165,45 @@ async fn keep_dialling(
             };
             pause_at_most(failures, most).await;
         }
+        if up < reached && latest.elapsed() < REDIAL_AFTER {
+            // The exit accepted carriers and did not keep them.
+            pause(1).await;
+        }
         let before = carriers.numbers().up;
         let (exit, least) = (&route.exit.clone(), bounds.min.into());
-        match add(mux, carriers, &mut route, least, dial_context, failures).await {
-            Ok(true) => (failures, latest) = (0, Instant::now()),
+        let changes = |pool: &PoolState| {
+            pool.up < least || pool.up < before || pool.up > self::wanted(bounds, pool)
+        };
+        let count = match failures {
+            0 if refused == 0 && before >= least => {
+                wanted.saturating_sub(before).clamp(1, DIALS_MAX)
+            }
+            _ => 1,
+        };
+        let adds = add(
+            mux,
+            carriers,
+            &mut route,
+            (count, least),
+            dial_context,
+            failures,
+        );
+        match adds.await {
+            Ok(true) => {
+                (failures, latest) = (0, Instant::now());
+                (refused, reached) = (0, carriers.numbers().up);
+            }
             Ok(false) | Err(NoCarrier::Io(_)) if before >= least => {
                 tracing::info!(%exit, carriers = before, "Cannot add a carrier");
-                let _ = tokio::time::timeout(MORE_AFTER, carriers.lacks(least)).await;
+                let _ = tokio::time::timeout(more_after(refused), carriers.until(&changes)).await;
+                refused += 1;
             }
             Ok(false) => failures += 1,
             Err(NoCarrier::Refused(_)) if before > 0 => {
                 let peer = mux.peer();
                 tracing::info!(%exit, %peer, carriers = before, "The exit accepts no further carriers for the session");
-                carriers.lacks(before).await;
+                let _ = tokio::time::timeout(more_after(refused), carriers.until(&changes)).await;
+                refused += 1;
             }
             Err(error) => {
                 tracing::warn!(code = %error.code(), %exit, %error, "Cannot dial a carrier for an established session");
@@ -177,6 +212,12 @@ async fn keep_dialling(
         }
         failed.send_replace(failures);
     }
+}
+
+/// The pause after an attempt to add a carrier above the minimum number has failed, after `refused`
+/// earlier failures in a row.
+fn more_after(refused: u32) -> Duration {
+    Duration::from_secs(1 << refused.min(6)).min(MORE_AFTER)
 }
 
 /// Retires one carrier.
@@ -190,12 +231,12 @@ async fn shrink(carriers: &dyn CarrierPool, bounds: config::Pool) {
     }
 }
 
-/// Adds a carrier. Returns whether it was established.
+/// Adds up to `count` carriers. Returns whether the first of them was established.
 async fn add(
     mux: &dyn Mux,
     carriers: &dyn CarrierPool,
     route: &mut Route,
-    least: usize,
+    (count, least): (usize, usize),
     dial_context: &DialContext,
     failures: u32,
 ) -> Result<bool, NoCarrier> {
@@ -205,7 +246,15 @@ async fn add(
     // which may be a name.
     let at_peer = carriers.numbers().up > 0 || failures <= 1;
     let to = if at_peer { &route.at } else { &route.exit };
-    let (by, carrier) = dial(carriers, route.by, to, least, dial_context, failures).await?;
+    let alone = Reached::default();
+    // The exit limits the time between a connection and its hello.
+    let further = (1..count).map(|_| {
+        let connects = connect_by(route.by, to, dial_context, &alone);
+        tokio::time::timeout(FURTHER_DIAL_MAX, connects)
+    });
+    let first = dial(carriers, route.by, to, least, dial_context, failures);
+    let (first, further) = tokio::join!(first, join_all(further));
+    let (by, carrier) = first?;
     let led_to = route.exit.at(&carrier.peer());
     let added = if by == route.by {
         carriers.add(carrier, Vec::new(), None)
@@ -239,6 +288,16 @@ async fn add(
         // All carriers change to the transport that connected.
         carriers.outdate(&|carrier| carrier.transport != by);
         route.by = by;
+        return Ok(true);
+    }
+    // The session completes one hello after another.
+    for carrier in further.into_iter().flatten().flatten() {
+        let Ok(added) = carriers.add(carrier, Vec::new(), None) else {
+            break;
+        };
+        if !added.await {
+            break;
+        }
     }
     Ok(true)
 }

@@ -20,7 +20,7 @@ use crate::base::telemetry::Telemetry;
 use crate::io::carrier::Carrier as Connected;
 use crate::io::socket::KeepaliveConfig;
 use crate::io::transport::Transport;
-use crate::session::backlog::Backlog;
+use crate::session::backlog::{Backlog, Start};
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::NoCarrier;
@@ -69,7 +69,11 @@ impl Carrier {
         if let Some(path) = path {
             path.prepare(config.congestion_control, KeepaliveConfig::of(config))?;
         }
-        let backlog = Backlog::new(path)?;
+        let start = match id {
+            CarrierId::FIRST => Start::Alone,
+            _ => Start::Beside,
+        };
+        let backlog = Backlog::new(path, start)?;
         let under = Under::Bytes(Rc::clone(&transport));
         let member = Member::new(id.number().into(), under, telemetry, place)?;
         Ok(Self {

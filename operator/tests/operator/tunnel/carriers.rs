@@ -205,7 +205,7 @@ security: {CERTIFICATES}"
         assert_eq!(config.congestion_control, CongestionControl::Bbr, "{name}");
     }
     let entry = config(&tunnel, "office-entry");
-    assert_eq!(entry.pool, Some(Pool::GROWING));
+    assert_eq!(entry.pool, Some(Pool::CONNECTIONS));
     assert!(
         entry.connect[0]
             .address

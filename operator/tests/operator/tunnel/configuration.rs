@@ -259,7 +259,7 @@ fn workers_are_counted_where_memory_is_and_each_has_its_session() {
     assert_eq!((entry.workers, exit.workers), (None, None));
     assert_eq!(exit.limits.carriers, 1024, "for every number of entries");
     let (_, exit) = native("entry: {replicas: 1}\n");
-    assert_eq!(exit.limits.carriers, 512, "four on each of 64 cores, twice");
+    assert_eq!(exit.limits.carriers, 1024, "16 on each of 64 cores");
     let (entry, exit) = native(
         "
 entry: {replicas: 3, template: {spec: {containers: [{name: gateway, resources: {limits: {memory: 64Mi, cpu: 1500m}}}]}}}
@@ -268,7 +268,7 @@ exit: {template: {spec: {containers: [{name: gateway, resources: {limits: {memor
     );
     assert_eq!((entry.workers, exit.workers), (Some(2), Some(4)));
     assert_eq!(exit.memory.sessions, Some(7));
-    assert_eq!(exit.limits.carriers, 64);
+    assert_eq!(exit.limits.carriers, 256);
     let jmux = built(&with(
         "entry: {template: {spec: {containers: [{name: gateway, resources: {limits: {memory: 64Mi, cpu: 2}}}]}}}",
     ));

@@ -77,6 +77,10 @@ impl Session for Forgetful {
         self.inner.takes_bulk(carrier)
     }
 
+    fn has_small(&self) -> bool {
+        self.inner.has_small()
+    }
+
     fn open(
         &mut self,
         now: Instant,
