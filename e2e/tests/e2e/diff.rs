@@ -15,7 +15,7 @@ use tempfile::TempDir;
 /// The group and version of the objects of the operator.
 const OURS: &str = "muxtunnel.dev/v1alpha1";
 /// Time-out for the first status of an object.
-const SYNCED_WITHIN: Duration = Duration::from_secs(60);
+const SYNCED_WITHIN: Duration = Duration::from_secs(180);
 /// The ways to apply and to compare a manifest.
 const WAYS: [&[&str]; 2] = [&[], &["--server-side"]];
 
