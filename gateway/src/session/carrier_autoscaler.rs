@@ -65,6 +65,8 @@ const FULL: f64 = 0.9;
 /// Rate below which a session is idle, in bytes per second.
 const IDLE_RATE: f64 = 16e3;
 const CARRIERS_MAX: usize = POOL_MAX as usize;
+// A session that has lost all carriers of its pool can dial as many again.
+const _: () = assert!(2 * CARRIERS_MAX <= muxtunnel_proto::native::CARRIERS_MAX);
 
 /// One sample of the carriers of a session.
 #[derive(Debug, Clone, Copy)]
@@ -137,8 +139,8 @@ struct Doubled {
 }
 
 impl Doubled {
-    /// Whether the rate has risen with the number of bulk carriers. If it has not, the other host reads
-    /// too slowly, and more carriers do not help.
+    /// Whether the rate has risen with the number of bulk carriers. If it has not, the other host
+    /// reads too slowly, and more carriers do not help.
     fn helped(self, sample: &Sample) -> bool {
         sample.bulk <= self.bulk || sample.rate >= self.rate * (1.0 + GAIN)
     }
@@ -222,7 +224,7 @@ impl Default for CarrierAutoscaler {
 }
 
 impl CarrierAutoscaler {
-    /// Adds a sample; returns the requested number of carriers, from 1 to the protocol's limit.
+    /// Adds a sample; returns the requested number of carriers, from 1 to [`CARRIERS_MAX`].
     pub(crate) fn sample(&mut self, sample: &Sample) -> usize {
         let Some(before) = self.sampled.replace(sample.at) else {
             self.needed = Some(sample.at);

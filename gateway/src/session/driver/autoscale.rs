@@ -29,7 +29,7 @@ struct Seen {
     carriers: BTreeMap<u64, CarrierHistory>,
     cpu: ThreadCpu,
     /// The shortest round trip of any carrier within [`RTT_REMEMBERED`], and when it was measured. A
-    /// carrier that is dialled while a queue stands in the path does not measure it.
+    /// carrier that begins while the path has a queue only measures longer round trips.
     rtt_min: Option<(Duration, Instant)>,
 }
 
