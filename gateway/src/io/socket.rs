@@ -13,7 +13,39 @@ use tokio::net::TcpStream;
 
 use crate::base::path::PathInfo;
 use crate::base::sys;
-use crate::io::local_socket::Socket;
+
+/// A socket whose readiness the runtime tracks.
+pub(crate) trait Socket: AsFd {
+    /// Runs `io` if the socket is ready for `interest`. Clears the readiness if `io` would block.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket is not ready, otherwise the error of `io`.
+    fn try_io<R>(
+        &self,
+        interest: Interest,
+        io: impl FnOnce() -> std::io::Result<R>,
+    ) -> std::io::Result<R>;
+
+    /// Writes `slices` like writev(2).
+    ///
+    /// # Errors
+    /// The error of writev(2).
+    fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> std::io::Result<usize>;
+}
+
+impl Socket for TcpStream {
+    fn try_io<R>(
+        &self,
+        interest: Interest,
+        io: impl FnOnce() -> std::io::Result<R>,
+    ) -> std::io::Result<R> {
+        Self::try_io(self, interest, io)
+    }
+
+    fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        Self::try_write_vectored(self, slices)
+    }
+}
 
 /// The times after which a carrier with a dead peer is lost, on ordinary paths.
 #[derive(Debug, Clone, Copy)]

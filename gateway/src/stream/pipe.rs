@@ -19,8 +19,8 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use tokio::io::Interest;
 
 use crate::base::open_files::{self, Use, is_out_of_files};
-use crate::io::local_socket::Socket;
 use crate::io::socket;
+use crate::io::socket::Socket;
 
 /// Size of a pipe in bytes with one page in each of its slots, and maximum size of a spliced frame.
 /// A piece of memory from a socket is often larger than a page, but takes only one slot. The value
