@@ -12,6 +12,7 @@ pub(crate) mod dial_window;
 pub(crate) mod file_states;
 pub(crate) mod files;
 pub(crate) mod forward;
+pub(crate) mod glob;
 pub(crate) mod handshake_limiter;
 pub(crate) mod in_force;
 pub(crate) mod limiter;

@@ -7,6 +7,7 @@ pub(crate) mod key_refusal;
 pub(crate) mod local_end;
 pub(crate) mod local_socket;
 pub(crate) mod netlink;
+pub(crate) mod proof;
 pub(crate) mod proxy_header;
 pub(crate) mod quic;
 pub mod relay;

@@ -3,7 +3,8 @@
 //! A dial returns a carrier, and an exit accepts carriers. The code that creates a session decides
 //! which kinds of carrier it accepts.
 
-use super::transport::{Proof, Transport};
+use super::proof::Proof;
+use super::transport::Transport;
 use super::{quic, ssh};
 
 /// The connection that carries a session.

@@ -32,8 +32,9 @@ use crate::base::patience::{Elapsed, Patience};
 
 use super::key_refusal::KeyRefusal;
 use super::local_socket::canonical;
+use super::proof::Proof;
 use super::security::Credentials;
-use super::transport::{Chosen, Part, Presented, Proof, To};
+use super::transport::{Chosen, Part, Presented, To};
 pub(crate) use listener::{Attempt, Listener};
 use probe::Probe;
 pub(crate) use settings::{PACKETS_UNSENT_MAX, Settings, window};

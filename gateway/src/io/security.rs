@@ -22,10 +22,10 @@ use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::patience::{Elapsed, Patience};
 use crate::base::shown::Shown;
 use crate::base::telemetry::Telemetry;
+use crate::io::proof::{Proof, Standing};
 use crate::io::ssh;
 use crate::io::transport::{
-    self, Chosen, Inside, KeyTls, Part, Presented, Proof, ServerTls, Side, Standing, Tls, To,
-    Transport, Upgrade,
+    self, Chosen, Inside, KeyTls, Part, Presented, ServerTls, Side, Tls, To, Transport, Upgrade,
 };
 
 /// Pause before credentials that could not be used are loaded again.

@@ -1,8 +1,8 @@
 //! SSH (RFC 4251): connections that have their own channels, keys and encryption.
 //!
 //! russh implements the protocol in a separate task. This module adds the permitted logins
-//! ([`credentials`]), their permissions ([`grant`]), the transport below ([`wire`]), and bounds
-//! that the library does not provide ([`channels`]).
+//! ([`credentials`]), the transport below ([`wire`]), and bounds that the library does not provide
+//! ([`channels`]).
 //!
 //! This module must not depend on sessions or local ends.
 
@@ -11,7 +11,6 @@ pub(crate) mod channels;
 mod client;
 mod credentials;
 pub(crate) mod events;
-mod grant;
 mod known_hosts;
 mod lines;
 #[cfg(any(test, feature = "oracles"))]
@@ -40,10 +39,11 @@ use tokio::sync::{mpsc, oneshot};
 use crate::base::path::PathProbe;
 use crate::base::patience::{Elapsed, Patience};
 use crate::base::telemetry::CarrierStats;
-use crate::io::transport::{Path, Proof, Transport};
+use crate::io::proof::Proof;
+use crate::io::transport::{Path, Transport};
 use channels::{Chan, End, Shared};
 use client::Client;
-pub(crate) use credentials::{Keys, Shown};
+pub(crate) use credentials::Keys;
 use events::{EVENTS_MAX, Event, Half};
 use server::Server;
 pub(crate) use settings::Settings;

@@ -20,18 +20,16 @@ mod web_socket;
 
 use std::fmt::Debug;
 use std::io::{Error, ErrorKind, Result};
-use std::sync::Arc;
 use std::time::Duration;
 
+use muxtunnel_gateway_config::CongestionControl;
 use muxtunnel_gateway_config::status::CarrierTransport;
-use muxtunnel_gateway_config::{CongestionControl, GatewayKey};
-use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 
 use crate::base::path::{PathInfo, PathProbe};
 use crate::io::duplex::Duplex;
+use crate::io::proof::Proof;
 use crate::io::socket::KeepaliveConfig;
-use crate::io::ssh;
 #[cfg(feature = "connect-command")]
 pub(crate) use command::{name as command_name, start as start_command};
 pub(crate) use kcp::{Kcp, KcpListener, KcpPeers, KcpWindows};
@@ -100,57 +98,6 @@ impl<'a> To<'a> {
             proxy: None,
         }
     }
-}
-
-/// The peer's proof of identity. [`HANDSHAKE_BYTES_MAX`] bounds its size.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Proof {
-    /// The name of a listed peer, or what an unnamed peer proved: its public key, or a name in its
-    /// certificate. With SSH, fingerprints identify keys.
-    pub(crate) identity: String,
-    /// The peer's certificate and the intermediate certificates, or the peer's raw public key, which
-    /// the gateway verifies again later. Empty with SSH, and if the peer proved only the dialled name.
-    pub(crate) chain: Vec<CertificateDer<'static>>,
-    /// The last second at which the certificate or the key is valid, in seconds since 1970; `None`:
-    /// the proof does not expire.
-    pub(crate) not_after: Option<u64>,
-    /// The public key that this side presented, if this side has accepted the connection in security
-    /// mode PublicKeys.
-    pub(crate) presented: Option<GatewayKey>,
-    /// For SSH: everything that the peer presented, so that it can be verified again.
-    pub(crate) shown: Option<Arc<ssh::Shown>>,
-}
-
-impl Proof {
-    /// Creates a proof that has only an identity, and does not expire.
-    pub(crate) const fn of(identity: String) -> Self {
-        Self {
-            identity,
-            chain: Vec::new(),
-            not_after: None,
-            presented: None,
-            shown: None,
-        }
-    }
-
-    /// Whether the certificate or the key has expired at `now`, in seconds since 1970.
-    pub(crate) fn has_expired(&self, now: u64) -> bool {
-        self.not_after.is_some_and(|not_after| not_after < now)
-    }
-}
-
-/// Whether this side would still accept a proof that it accepted before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
-    Good,
-    /// The certificate or the key has expired. The gateway verifies only the name of an expired TLS
-    /// proof, and nothing of an expired SSH proof.
-    Expired,
-    /// The authorities in force do not accept the certificate, for the contained reason. The peer
-    /// may have another certificate that is valid.
-    Unverified(String),
-    /// The peer is no longer permitted to connect, for the contained reason.
-    Revoked(String),
 }
 
 /// A connection that transfers the bytes of a carrier.

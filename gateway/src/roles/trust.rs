@@ -14,8 +14,9 @@ use rustls::pki_types::UnixTime;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
+use crate::io::proof::Proof;
 use crate::io::security::Credentials;
-use crate::io::transport::{Proof, Side};
+use crate::io::transport::Side;
 use crate::net::dial::is_denied;
 use crate::net::policy::Authorizer;
 use crate::net::protected_addresses::ProtectedAddresses;

@@ -23,7 +23,7 @@ use crate::base::telemetry::CarrierStats;
 use crate::io::carrier::Carrier;
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::local_socket::LocalAddress;
-use crate::io::transport::{Proof, Standing};
+use crate::io::proof::{Proof, Standing};
 use crate::io::tun::Offloads;
 use crate::net::dial::Dialled;
 use crate::session::end::SessionEnd;

@@ -9,9 +9,9 @@ use ipnet::IpNet;
 use muxtunnel_gateway_config::Cidr;
 use russh::keys::ssh_key::public::KeyData;
 
-use super::grant::{Grant, Pattern};
 use super::lines::{SPACES, lines, public_key};
 use super::user_keys::check_key;
+use crate::io::proof::{Grant, Pattern};
 
 /// A key that may log in.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use russh::{Channel, ChannelId, Error, Names};
 use super::channels::{End, Shared};
 use super::credentials::Keys;
 use super::events::{Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted};
-use crate::io::transport::Proof;
+use crate::io::proof::Proof;
 
 /// What the key exchange reveals about the host.
 #[derive(Debug, Default)]

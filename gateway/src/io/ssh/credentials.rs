@@ -13,11 +13,10 @@ use rustls::pki_types::UnixTime;
 
 use super::authorized::{self, Authorized, From};
 use super::events::is_usable;
-use super::grant::Grant;
 use super::known_hosts::{self, KnownHosts};
 use super::lines::{lines, public_key};
 use crate::base::files::{self, Unusable};
-use crate::io::transport::{Proof, Standing};
+use crate::io::proof::{Grant, Proof, Shown, Standing};
 
 /// Maximum length, in bytes, of a certificate's key id. The identity of a user contains the key id.
 const KEY_ID_BYTES_MAX: usize = 128;
@@ -45,28 +44,6 @@ impl fmt::Debug for Keys {
             .field("known_hosts", &self.known_hosts)
             .finish_non_exhaustive()
     }
-}
-
-/// The keys that the peer has presented. The gateway verifies these keys again when the files have
-/// changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Shown {
-    Key {
-        key: PublicKey,
-        source: Option<IpAddr>,
-        grant: Grant,
-    },
-    Certificate {
-        certificate: Box<Certificate>,
-        user: String,
-        source: Option<IpAddr>,
-        grant: Grant,
-    },
-    Host {
-        name: String,
-        key: PublicKey,
-        certificate: Option<Box<Certificate>>,
-    },
 }
 
 /// A permitted login.
@@ -210,11 +187,11 @@ impl Keys {
                 certificate.valid_before()
             ));
         }
-        let (grant, from) = match Grant::of_certificate(certificate) {
+        let (grant, from) = match granted_by(certificate) {
             Ok(granted) => granted,
             Err(problem) => return wrong(&format!("cannot be used: {problem}")),
         };
-        if !from.as_ref().is_none_or(|from: &From| from.has(source)) {
+        if !from.as_ref().is_none_or(|from| from.has(source)) {
             let address = source.map_or_else(|| "this address".to_owned(), |ip| ip.to_string());
             return wrong(&format!(
                 "may not log in from {address}: see its critical option source-address"
@@ -303,6 +280,28 @@ fn proof(identity: String, not_after: Option<u64>, shown: Shown) -> Proof {
         shown: Some(Arc::new(shown)),
         ..Proof::of(identity)
     }
+}
+
+/// Returns the permissions of a user certificate, and the addresses from which the certificate may
+/// log in.
+///
+/// # Errors
+/// The certificate has an unknown critical option.
+fn granted_by(certificate: &Certificate) -> Result<(Grant, Option<From>), String> {
+    let mut from = None;
+    for (name, value) in certificate.critical_options().iter() {
+        match name.as_str() {
+            "source-address" => from = Some(From::parse(value)?),
+            // The gateway never runs a command.
+            "force-command" => {}
+            _ => return Err(format!("its critical option {name} is not supported")),
+        }
+    }
+    let grant = Grant {
+        forwards: (certificate.extensions()).contains_key("permit-port-forwarding"),
+        ..Grant::default()
+    };
+    Ok((grant, from))
 }
 
 fn private_key(path: &Path) -> Result<PrivateKey, Unusable> {

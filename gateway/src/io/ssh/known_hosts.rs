@@ -12,7 +12,8 @@ use russh::keys::ssh_key::public::KeyData;
 use russh::keys::ssh_key::{Certificate, HashAlg, PublicKey};
 use rustls::pki_types::UnixTime;
 
-use super::lines::{field, glob_in_any_case, lines, public_key};
+use super::lines::{field, lines, public_key};
+use crate::base::glob::glob_in_any_case;
 
 /// The port that is omitted from a host's name.
 const PORT: u16 = 22;

@@ -11,8 +11,9 @@ use russh::keys::ssh_key::PublicKey;
 
 use super::authorized::{self, Authorized, parse_line};
 use super::known_hosts::{self, KnownHosts};
-use super::lines::{glob, lines, public_key};
+use super::lines::{lines, public_key};
 use super::user_keys::check_key;
+use crate::base::glob::glob;
 
 /// Names that no input is likely to contain.
 const HOST: &str = "host.of.the.oracle";

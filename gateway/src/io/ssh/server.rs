@@ -17,7 +17,7 @@ use super::channels::Shared;
 use super::credentials::{Keys, Login};
 use super::events::{Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted};
 use super::user_keys::check_signature;
-use crate::io::transport::Proof;
+use crate::io::proof::Proof;
 
 /// Maximum number of keys that a client may offer, including permitted keys.
 const OFFERS_MAX: usize = 16;

@@ -11,8 +11,9 @@ use std::task::{Context, Poll, ready};
 
 use muxtunnel_gateway_config::status::CarrierTransport;
 
-use super::{Detached, Path, Proof, Transport, buffer};
+use super::{Detached, Path, Transport, buffer};
 use crate::io::duplex::Duplex;
+use crate::io::proof::Proof;
 
 /// The result of opening a record.
 #[derive(Debug, PartialEq, Eq)]

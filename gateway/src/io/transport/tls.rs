@@ -32,8 +32,9 @@ use x509_parser::time::ASN1Time;
 use zeroize::Zeroizing;
 
 use super::sealed::Sealed;
-use super::{Part, Proof, Side, Standing, To, Transport, Upgrade, invalid};
+use super::{Part, Side, To, Transport, Upgrade, invalid};
 use crate::base::files::{Unusable, read};
+use crate::io::proof::{Proof, Standing};
 use verify::{PeerVerifier, Root};
 
 #[cfg(test)]

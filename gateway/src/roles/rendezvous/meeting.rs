@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, permits_max};
 use crate::base::telemetry::RendezvousStatus;
-use crate::io::transport::Proof;
+use crate::io::proof::Proof;
 use registrations::{Registration, Registrations};
 pub(super) use visits::Ended;
 use visits::Visits;

@@ -17,7 +17,7 @@ use super::{
 use crate::io::carrier::Carrier;
 use crate::io::duplex::ByteStream;
 use crate::io::local_socket::LocalAddress;
-use crate::io::transport::{Proof, Standing};
+use crate::io::proof::{Proof, Standing};
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::stream::early_data::Connection;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use tokio::sync::{Notify, watch};
 
 use super::member::Member;
-use crate::io::transport::Proof;
+use crate::io::proof::Proof;
 use crate::session::mux::PoolState;
 
 /// All carriers that were added and not yet removed, by number.

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::now;
 use super::under::Under;
 use crate::base::telemetry::{CarrierStats, Telemetry};
-use crate::io::transport::Proof;
+use crate::io::proof::Proof;
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::CarrierFigures;

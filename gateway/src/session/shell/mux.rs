@@ -7,7 +7,7 @@ use muxtunnel_proto::{Assignment, Priority};
 use super::{Engine, Shell, now};
 use crate::io::carrier::Carrier;
 use crate::io::local_socket::LocalAddress;
-use crate::io::transport::{Proof, Standing};
+use crate::io::proof::{Proof, Standing};
 use crate::io::tun::Offloads;
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;

@@ -10,7 +10,7 @@ use muxtunnel_codes::Code;
 use super::{Engine, Shell};
 use crate::base::closing::Reason;
 use crate::io::local_socket::LocalAddress;
-use crate::io::transport::{Proof, Standing};
+use crate::io::proof::{Proof, Standing};
 use crate::session::end::SessionEnd;
 
 impl<E: Engine> Shell<E> {

@@ -8,7 +8,8 @@ use muxtunnel_gateway_config::status::CarrierTransport;
 use crate::base::path::PathProbe;
 use crate::io::carrier::Carrier;
 use crate::io::duplex;
-use crate::io::transport::{Path, Proof, Transport};
+use crate::io::proof::Proof;
+use crate::io::transport::{Path, Transport};
 use crate::io::{quic, ssh};
 
 /// How long a carrier that has ended in order waits for the peer to close it too.

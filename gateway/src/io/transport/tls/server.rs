@@ -14,7 +14,8 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
 use super::{Inside, ResetSecret, Servers, for_quic, handshake, own, provider, roots, sealed};
 use crate::base::files::Unusable;
-use crate::io::transport::{Part, Proof, Transport, invalid};
+use crate::io::proof::Proof;
+use crate::io::transport::{Part, Transport, invalid};
 
 /// The configuration of one side.
 #[derive(Debug)]

@@ -24,7 +24,8 @@ use rustls::{
 use webpki::EndEntityCert;
 
 use crate::io::key_refusal::KeyRefusal;
-use crate::io::transport::{Proof, Side, Standing};
+use crate::io::proof::{Proof, Standing};
+use crate::io::transport::Side;
 
 /// An authority.
 #[derive(Debug)]

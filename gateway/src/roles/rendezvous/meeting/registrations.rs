@@ -12,7 +12,7 @@ use std::time::Duration;
 use muxtunnel_proto::rendezvous::Ticket;
 use tokio::sync::mpsc;
 
-use crate::io::transport::Proof;
+use crate::io::proof::Proof;
 
 /// Maximum number of registrations of one identity: the largest number of pods of an exit, twice,
 /// because old and new pods register during a roll-out.

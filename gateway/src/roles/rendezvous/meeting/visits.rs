@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use muxtunnel_codes::Code;
 use tokio::sync::oneshot;
 
-use crate::io::transport::Proof;
+use crate::io::proof::Proof;
 
 #[derive(Debug, Default)]
 pub(super) struct Visits {

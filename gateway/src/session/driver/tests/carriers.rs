@@ -7,7 +7,8 @@ use tokio::net::UnixStream;
 
 use super::*;
 use crate::io::duplex::Duplex;
-use crate::io::transport::{Detached, Path, Proof, Unix};
+use crate::io::proof::Proof;
+use crate::io::transport::{Detached, Path, Unix};
 use crate::session::mux::NoCarrier;
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use rustls::{
 
 use super::own::hint;
 use crate::io::key_refusal::KeyRefusal;
-use crate::io::transport::{Proof, Standing};
+use crate::io::proof::{Proof, Standing};
 
 /// The bytes of a SubjectPublicKeyInfo before an Ed25519 key (RFC 8410).
 const ED25519_SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];

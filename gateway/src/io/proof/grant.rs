@@ -1,19 +1,16 @@
-//! The permissions of a login, which apply in addition to the policy.
+//! The permissions of a login by SSH, which apply in addition to the policy.
 
-use russh::keys::ssh_key::Certificate;
-
-use super::authorized::From;
-use super::lines::glob_in_any_case;
+use crate::base::glob::glob_in_any_case;
 
 /// The part of a gateway's policy that a key's line or a certificate permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grant {
     /// Whether the login may forward connections.
-    pub(super) forwards: bool,
+    pub(in crate::io) forwards: bool,
     /// Permitted targets; `None`: all targets.
-    pub(super) opens: Option<Vec<Pattern>>,
+    pub(in crate::io) opens: Option<Vec<Pattern>>,
     /// Addresses on which the login may request listeners; `None`: all addresses.
-    pub(super) listens: Option<Vec<Pattern>>,
+    pub(in crate::io) listens: Option<Vec<Pattern>>,
 }
 
 impl Default for Grant {
@@ -28,7 +25,7 @@ impl Default for Grant {
 
 /// A host and a port, as in `permitopen` and `permitlisten`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pattern {
+pub(in crate::io) struct Pattern {
     /// The host; `None`: any host.
     host: Option<String>,
     /// The port; `None`: any port.
@@ -37,7 +34,7 @@ pub(super) struct Pattern {
 
 impl Pattern {
     /// Parses `HOST:PORT`. The port may be `*`. `none` permits no target.
-    pub(super) fn parse_open(text: &str) -> Result<Option<Self>, String> {
+    pub(in crate::io) fn parse_open(text: &str) -> Result<Option<Self>, String> {
         if text == "none" {
             return Ok(None);
         }
@@ -47,7 +44,7 @@ impl Pattern {
 
     /// Parses `[HOST:]PORT`. The host may contain `*` and `?`, and the port may be `*`. `none`
     /// permits no listener.
-    pub(super) fn parse_listen(text: &str) -> Result<Option<Self>, String> {
+    pub(in crate::io) fn parse_listen(text: &str) -> Result<Option<Self>, String> {
         if text == "none" {
             return Ok(None);
         }
@@ -101,7 +98,7 @@ impl Pattern {
 
 impl Grant {
     /// Why a channel may not connect to `host` and `port`; `None`: it may connect.
-    pub(super) fn denies_open(&self, host: &str, port: u16) -> Option<&'static str> {
+    pub(in crate::io) fn denies_open(&self, host: &str, port: u16) -> Option<&'static str> {
         let is_it = |one: &Pattern| one.has_target(host, port);
         match &self.opens {
             _ if !self.forwards => Some("the login does not permit forwarding"),
@@ -114,7 +111,7 @@ impl Grant {
 
     /// Why a channel may not connect to a Unix socket; `None`: it may connect. The option
     /// `permitopen` cannot name a Unix socket.
-    pub(super) fn denies_unix(&self) -> Option<&'static str> {
+    pub(in crate::io) fn denies_unix(&self) -> Option<&'static str> {
         match &self.opens {
             _ if !self.forwards => Some("the login does not permit forwarding"),
             Some(_) => Some("the login's permitopen does not permit the target"),
@@ -123,33 +120,9 @@ impl Grant {
     }
 
     /// Whether this side may listen on `host` and `port`.
-    pub(super) fn permits_listen(&self, host: &str, port: u16) -> bool {
+    pub(in crate::io) fn permits_listen(&self, host: &str, port: u16) -> bool {
         let is_it = |one: &Pattern| one.has_listener(host, port);
         let permits = |patterns: &Vec<Pattern>| patterns.iter().any(is_it);
         self.forwards && self.listens.as_ref().is_none_or(permits)
-    }
-
-    /// Returns the permissions of a user certificate, and the addresses from which the certificate
-    /// may log in.
-    ///
-    /// # Errors
-    /// The certificate has an unknown critical option.
-    pub(super) fn of_certificate(
-        certificate: &Certificate,
-    ) -> Result<(Self, Option<From>), String> {
-        let mut from = None;
-        for (name, value) in certificate.critical_options().iter() {
-            match name.as_str() {
-                "source-address" => from = Some(From::parse(value)?),
-                // The gateway never runs a command.
-                "force-command" => {}
-                _ => return Err(format!("its critical option {name} is not supported")),
-            }
-        }
-        let grant = Self {
-            forwards: (certificate.extensions()).contains_key("permit-port-forwarding"),
-            ..Self::default()
-        };
-        Ok((grant, from))
     }
 }
