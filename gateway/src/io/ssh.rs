@@ -296,12 +296,13 @@ pub(crate) async fn accept(
     let round_trip = transport.round_trip().unwrap_or_default();
     let config = settings.server(keys.private.clone(), keys.algorithms, round_trip);
     let (sender, events) = mpsc::channel(EVENTS_MAX);
-    let shared = Shared::new(settings.held_max as usize, sender);
+    let shared = Shared::new(settings.held_max as usize);
     let (wire, pipe) = Wire::new(transport.into(), &shared);
     let problem = Arc::<Mutex<Option<String>>>::default();
     let (told, logged_in) = oneshot::channel();
     let handler = Server {
         shared: Arc::clone(&shared),
+        events: sender,
         keys,
         source,
         logged_in: Some(told),
@@ -368,11 +369,12 @@ async fn log_in(
     let certificates = keys.knows_authorities(&name);
     let config = settings.client(certificates, transport.round_trip().unwrap_or_default());
     let (sender, events) = mpsc::channel(EVENTS_MAX);
-    let shared = Shared::new(settings.held_max as usize, sender);
+    let shared = Shared::new(settings.held_max as usize);
     let (wire, pipe) = Wire::new(transport.into(), &shared);
     let host = Arc::<Mutex<client::Host>>::default();
     let handler = Client {
         shared: Arc::clone(&shared),
+        events: sender,
         keys: Arc::clone(&keys),
         name,
         host: Arc::clone(&host),

@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use russh::{ChannelId, ChannelReadHalf};
-use tokio::sync::{Notify, mpsc};
-
-use super::events::Event;
+use tokio::sync::Notify;
 
 /// How long the local end of a channel may take no payload while the connection is blocked.
 const STALL_MAX: Duration = Duration::from_secs(10);
@@ -57,7 +55,6 @@ pub(crate) struct Shared {
     /// Why the connection has ended.
     end: Mutex<Option<End>>,
     ended: Notify,
-    pub(super) events: mpsc::Sender<Event>,
 }
 
 /// Why a connection has ended.
@@ -86,7 +83,7 @@ impl From<&russh::Error> for End {
 }
 
 impl Shared {
-    pub(super) fn new(held_max: usize, events: mpsc::Sender<Event>) -> Arc<Self> {
+    pub(super) fn new(held_max: usize) -> Arc<Self> {
         Arc::new(Self {
             channels: Mutex::default(),
             held: AtomicUsize::new(0),
@@ -99,7 +96,6 @@ impl Shared {
             closed_first: AtomicUsize::new(0),
             end: Mutex::default(),
             ended: Notify::new(),
-            events,
         })
     }
 

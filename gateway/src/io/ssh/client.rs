@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
 use russh::keys::{PublicKey, PublicKeyOrCertificate};
 use russh::{Channel, ChannelId, Error, Names};
+use tokio::sync::mpsc;
 
 use super::channels::{End, Shared};
 use super::credentials::Keys;
@@ -25,6 +26,7 @@ pub(super) struct Host {
 /// The library's callbacks for one connection.
 pub(super) struct Client {
     pub(super) shared: Arc<Shared>,
+    pub(super) events: mpsc::Sender<Event>,
     pub(super) keys: Arc<Keys>,
     /// The host's name in knownHosts.
     pub(super) name: String,
@@ -130,7 +132,7 @@ impl Handler for Client {
         };
         let address = address.to_owned();
         let asked = self.asked(Wanted::Listener { address, port }, channel, reply);
-        if let Err(error) = self.shared.events.try_send(Event::Asked(Box::new(asked)))
+        if let Err(error) = self.events.try_send(Event::Asked(Box::new(asked)))
             && let Event::Asked(asked) = error.into_inner()
         {
             asked.refuse(RESOURCE_SHORTAGE, "too many streams are being opened");

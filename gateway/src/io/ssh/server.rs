@@ -11,7 +11,7 @@ use russh::server::{
     Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey,
 };
 use russh::{Channel, ChannelId, Error};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::channels::Shared;
 use super::credentials::{Keys, Login};
@@ -32,6 +32,7 @@ pub(super) type LoggedIn = (Proof, Vec<u8>);
 /// The library's callbacks for one connection.
 pub(super) struct Server {
     pub(super) shared: Arc<Shared>,
+    pub(super) events: mpsc::Sender<Event>,
     pub(super) keys: Arc<Keys>,
     pub(super) source: Option<IpAddr>,
     pub(super) logged_in: Option<oneshot::Sender<LoggedIn>>,
@@ -59,7 +60,7 @@ impl Server {
 
     fn ask(&self, wanted: Wanted, channel: Channel<Msg>, reply: ChannelOpenHandle) {
         let asked = self.asked(wanted, channel, reply);
-        if let Err(error) = self.shared.events.try_send(Event::Asked(Box::new(asked))) {
+        if let Err(error) = self.events.try_send(Event::Asked(Box::new(asked))) {
             let text = "too many streams are being opened";
             if let Event::Asked(asked) = error.into_inner() {
                 asked.refuse(RESOURCE_SHORTAGE, text);
@@ -274,7 +275,7 @@ impl Handler for Server {
             port: asked,
             answer,
         };
-        if self.shared.events.try_send(event).is_err() {
+        if self.events.try_send(event).is_err() {
             return Ok(false);
         }
         match tokio::time::timeout(LISTEN_MAX, answered).await {
@@ -291,7 +292,7 @@ impl Handler for Server {
                 };
                 // The session may have opened the listener in the meantime, so it has to receive
                 // the request to close the listener.
-                let _ = self.shared.events.try_send(event);
+                let _ = self.events.try_send(event);
                 Ok(false)
             }
         }
@@ -308,7 +309,7 @@ impl Handler for Server {
         };
         let address = address.to_owned();
         let event = Event::Unlisten { address, port };
-        Ok(self.shared.events.try_send(event).is_ok())
+        Ok(self.events.try_send(event).is_ok())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 fn shared(held_max: usize) -> Arc<Shared> {
-    Shared::new(held_max, mpsc::channel(1).0)
+    Shared::new(held_max)
 }
 
 #[tokio::test]
