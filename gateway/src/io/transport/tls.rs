@@ -8,6 +8,7 @@ mod handshake;
 mod keys;
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) mod oracle;
+mod own_keys;
 mod record;
 mod reset_secret;
 mod server;
@@ -37,9 +38,10 @@ use crate::base::files::{Unusable, read};
 use crate::io::proof::{Proof, Standing};
 use verify::{PeerVerifier, Root};
 
+pub(crate) use keys::KeyTls;
 #[cfg(test)]
 pub(crate) use keys::tests::{rotating, with_a_forger};
-pub(crate) use keys::{Chosen, KeyTls, Presented};
+pub(crate) use own_keys::{Chosen, Presented};
 pub(crate) use reset_secret::ResetSecret;
 pub(crate) use server::{ServerTls, to_proxy};
 

@@ -5,7 +5,6 @@
 //! list with the role of its peers. Nothing is resumed, and there is no early data, because a ticket
 //! would outlive the key's place in the list.
 
-mod own;
 mod pins;
 
 use std::collections::BTreeMap;
@@ -26,13 +25,12 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, version};
 use zeroize::Zeroizing;
 
+use super::own_keys::{ByHint, Choices, Chosen, Own, Presented};
 use super::{Inside, ResetSecret, Servers, for_quic, handshake, provider, sealed, unlisted};
 use crate::base::files::{Unusable, read, read_text};
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::proof::{Proof, Standing};
 use crate::io::transport::{Part, To, Transport, invalid};
-use own::{ByHint, Choices, Own};
-pub(crate) use own::{Chosen, Presented};
 use pins::Pins;
 
 /// The configuration of both sides.

@@ -17,7 +17,7 @@ use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{ConnectionTrafficSecrets, Error, ExtractedSecrets};
 
-use super::keys::Presented;
+use super::own_keys::Presented;
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::transport::invalid;
 use crate::io::transport::sealed::{Gather, Next, Opened, Records};

@@ -15,7 +15,7 @@ use rustls::{
     PeerIncompatible, SignatureScheme,
 };
 
-use super::own::hint;
+use super::super::own_keys::hint;
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::proof::{Proof, Standing};
 
