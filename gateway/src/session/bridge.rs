@@ -12,6 +12,7 @@
 //! wait in the session's [`PacketQueue`](super::packets::PacketQueue) for a link that carries
 //! packets. See docs/limits.md.
 
+mod choice;
 mod incoming;
 pub(crate) mod link;
 mod links;

@@ -11,8 +11,9 @@ use std::time::Duration;
 use muxtunnel_proto::{OpenError, Priority, Reason, Refusal, patience};
 
 use super::Bridge;
+use super::choice::Begun;
 use super::link::{Link, NoStream, Opened};
-use super::room::{Begun, Taken};
+use super::room::Taken;
 use super::stream::Joined;
 use crate::session::mux::{NotOpened, OpenEnd, Progress, Refused, is_failed_dial};
 use crate::stream::early_data::Connection;
