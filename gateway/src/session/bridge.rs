@@ -19,8 +19,6 @@ mod links;
 mod listeners;
 mod opening;
 mod room;
-mod sink;
-mod source;
 mod stream;
 
 use std::cell::{Cell, RefCell};

@@ -4,6 +4,9 @@
 //! A cut stream delivers the received bytes and then resets its local end, so that no application
 //! mistakes the cut for an end of file.
 
+mod sink;
+mod source;
+
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::ops::Deref;
@@ -13,9 +16,9 @@ use std::sync::Arc;
 use muxtunnel_proto::{Outcome, ResetCode};
 use tokio::sync::Notify;
 
+use super::Bridge;
 use super::link::{Link, Receiver, Sender, Unsent};
 use super::room::Taken;
-use super::{Bridge, sink, source};
 use crate::base::closing::Reason;
 use crate::io::local_end::LocalEnd;
 use crate::stream::account::Local;

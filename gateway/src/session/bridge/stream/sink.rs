@@ -6,10 +6,10 @@ use bytes::Buf;
 
 use muxtunnel_proto::Outcome;
 
-use super::Bridge;
-use super::link::{Link, Receiver};
-use super::stream::Joined;
+use super::Joined;
 use crate::io::duplex;
+use crate::session::bridge::Bridge;
+use crate::session::bridge::link::{Link, Receiver};
 use crate::stream::local_stream::End;
 
 /// Maximum number of payload pieces in one write.

@@ -11,11 +11,11 @@ use bytes::Buf;
 use muxtunnel_proto::Outcome;
 use tokio::time::Instant;
 
-use super::Bridge;
-use super::link::{Link, Payload, Sender};
-use super::stream::Joined;
+use super::Joined;
 use crate::base::pace::Turn;
 use crate::io::duplex;
+use crate::session::bridge::Bridge;
+use crate::session::bridge::link::{Link, Payload, Sender};
 use crate::stream::batch::Appetite;
 use crate::stream::buffers::Buffer;
 use crate::stream::local_stream::End;
