@@ -10,11 +10,9 @@ use muxtunnel_proto::{Outcome, Refusal, ResetCode, Source, StreamId};
 use tokio::task::AbortHandle;
 
 use super::Driver;
-use super::stream::StreamIo;
+use super::stream::{Arrived, StreamIo};
 use crate::net::dial::Dialled;
 use crate::stream::account::Local;
-use crate::stream::inbox::Inbox;
-use crate::stream::reassembly::Reassembly;
 
 /// A stream that has no socket yet.
 pub(super) struct Incoming {
@@ -29,14 +27,6 @@ impl Incoming {
     pub(super) fn holds(&self) -> bool {
         !self.arrived.inbox.is_empty()
     }
-}
-
-/// The payload that a stream received before it had a socket.
-#[derive(Default)]
-pub(super) struct Arrived {
-    pub(super) inbox: Inbox,
-    pub(super) reassembly: Reassembly,
-    pub(super) finished: bool,
 }
 
 impl Driver {

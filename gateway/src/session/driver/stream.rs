@@ -17,7 +17,6 @@ use muxtunnel_proto::{Refusal, Source, StreamId};
 use tokio::sync::Notify;
 
 use super::Driver;
-use super::incoming::Arrived;
 use crate::base::closing::Reason;
 use crate::base::pace::{Pace, Turn};
 use crate::base::telemetry::Telemetry;
@@ -62,6 +61,14 @@ impl Deref for StreamIo {
     fn deref(&self) -> &LocalStream {
         &self.local
     }
+}
+
+/// The payload that a stream received before it had a socket.
+#[derive(Default)]
+pub(super) struct Arrived {
+    pub(super) inbox: Inbox,
+    pub(super) reassembly: Reassembly,
+    pub(super) finished: bool,
 }
 
 /// A batch that waits until a carrier takes it.
