@@ -199,7 +199,9 @@ impl Http2 {
                 },
                 news = next(&mut news) => match news {
                     News::Listener(event) => hears.listened(event),
-                    News::Arrived(asked) => hears.asked(asked),
+                    News::Arrived(listen, arrived) => {
+                        hears.asked(Asked::arrived(listen, arrived, &self.traffic));
+                    }
                 },
                 never = self.listeners.fail() => match never {},
                 () = self.going_away.notified() => connection.go_away(),

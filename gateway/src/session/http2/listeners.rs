@@ -31,7 +31,6 @@ use muxtunnel_proto::{ListenEvent, ListenId, Reason, Refusal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::ask::Asked;
 use crate::session::bridge::link::Payload;
 use message::{Message, Messages, Token};
 pub(super) use wanted::Arrived;
@@ -50,8 +49,8 @@ const END_MAX: Duration = Duration::from_secs(5);
 
 pub(super) enum News {
     Listener(ListenEvent),
-    /// A connection has arrived at a listener of the peer.
-    Arrived(Asked),
+    /// A connection has arrived at a listener that this side requested.
+    Arrived(ListenId, Arrived),
 }
 
 /// The listeners of both sides on one connection.

@@ -12,7 +12,6 @@ use muxtunnel_proto::{
 use tokio::sync::mpsc;
 
 use super::super::Traffic;
-use super::super::ask::Asked;
 use super::message::{Message, Messages, Token};
 use super::{ACCEPT, LISTEN, Listeners, News, WAITING_MAX, end, receive, request, send_all};
 use crate::session::bridge::link::Payload;
@@ -171,8 +170,8 @@ impl Asking {
                         requests: self.requests.clone(),
                         says: self.says.clone(),
                     };
-                    let asked = Asked::arrived(self.listen, arrived, &self.traffic);
-                    self.listeners.tell(News::Arrived(asked)).await;
+                    let news = News::Arrived(self.listen, arrived);
+                    self.listeners.tell(news).await;
                 }
                 Some(Message::Ended(refusal)) => return refusal,
                 Some(Message::Refused(..) | Message::Unknown) => {}
