@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use muxtunnel_gateway_config::Protocol;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, NoneTokenStore, TokioRuntime, VarInt};
@@ -37,7 +38,8 @@ use super::security::Credentials;
 use super::transport::{Chosen, Part, Presented, To};
 pub(crate) use listener::{Attempt, Listener};
 use probe::Probe;
-pub(crate) use settings::{PACKETS_UNSENT_MAX, Settings, window};
+use settings::PACKETS_UNSENT_MAX;
+pub(crate) use settings::{Settings, window};
 pub(crate) use steering::steer;
 
 /// Why a side closes a connection: the codes of CONNECTION_CLOSE (RFC 9000, section 19.19). quinn
@@ -132,6 +134,13 @@ impl Connection {
     /// The connection of the library.
     pub(crate) const fn quic(&self) -> &quinn::Connection {
         &self.quic
+    }
+
+    /// Number of bytes of packets that the library has not sent, at most [`PACKETS_UNSENT_MAX`].
+    pub(crate) fn packets_unsent(&self) -> u64 {
+        let space = self.quic.datagram_send_buffer_space();
+        let empty = PACKETS_UNSENT_MAX - size_of::<Bytes>();
+        empty.saturating_sub(space) as u64
     }
 
     /// The peer's proof of identity; `None`: this gateway requested no proof.

@@ -7,7 +7,6 @@ use std::cell::Cell;
 
 use tokio::time::Instant;
 
-use super::packets::unsent;
 use crate::base::path::{ANSWER_MAX, ROUND_TRIPS_MAX};
 use crate::session::quic_streams::Traffic;
 
@@ -45,7 +44,8 @@ impl Answers {
         let now = Unanswered::now(traffic);
         if now.acknowledged != unanswered.acknowledged {
             // If the congestion window is full, the library may take no packet before the next answer.
-            self.unanswered.set((unsent(traffic) > 0).then_some(now));
+            let is_full = traffic.connection.packets_unsent() > 0;
+            self.unanswered.set(is_full.then_some(now));
             return true;
         }
         waited < traffic.connection.quic().rtt() * ROUND_TRIPS_MAX

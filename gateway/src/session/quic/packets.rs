@@ -3,9 +3,10 @@
 //!
 //! [`Segments`] cuts an interface's packets to the size that the path takes. [`Coalescer`] joins
 //! received packets, which are then checked like the packets of any carrier. Packets wait in the
-//! session's queues, where `CoDel` controls them. The library holds at most [`PACKETS_UNSENT_MAX`],
-//! and sends packets before payload of streams. To give streams half of the capacity, the library
-//! gets no packets for a while after each turn ([`Sharing`]).
+//! session's queues, where `CoDel` controls them. The library holds few packets
+//! ([`packets_unsent`](crate::io::quic::Connection::packets_unsent)), and sends packets before
+//! payload of streams. To give streams half of the capacity, the library gets no packets for a while
+//! after each turn ([`Sharing`]).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,7 +18,6 @@ use quinn::SendDatagramError;
 use tokio::time::Instant;
 
 use super::answers::Answers;
-use crate::io::quic::PACKETS_UNSENT_MAX;
 use crate::io::tun::Offloads;
 use crate::session::packets::PacketQueue;
 use crate::session::quic_streams::Traffic;
@@ -185,7 +185,7 @@ impl<'a> Sharing<'a> {
             self.begin();
             return;
         }
-        while unsent(self.traffic) > 0 && !self.has_ended() {
+        while self.traffic.connection.packets_unsent() > 0 && !self.has_ended() {
             tokio::time::sleep(TICK).await;
         }
         let took = self.since.elapsed();
@@ -215,15 +215,9 @@ impl<'a> Sharing<'a> {
     /// Number of sent bytes that do not belong to packets.
     fn others(&self) -> u64 {
         let all = self.traffic.connection.quic().stats().udp_tx.bytes;
-        all.saturating_sub(self.total - unsent(self.traffic).min(self.total))
+        let unsent = self.traffic.connection.packets_unsent();
+        all.saturating_sub(self.total - unsent.min(self.total))
     }
-}
-
-/// Number of bytes of packets that the library has not sent.
-pub(super) fn unsent(traffic: &Traffic) -> u64 {
-    let space = traffic.connection.quic().datagram_send_buffer_space();
-    let empty = PACKETS_UNSENT_MAX - size_of::<Bytes>();
-    empty.saturating_sub(space) as u64
 }
 
 #[cfg(test)]
