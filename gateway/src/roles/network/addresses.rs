@@ -9,20 +9,10 @@ use ipnet::IpNet;
 use muxtunnel_gateway_config::{self as config, Cidr, NetworkPeer};
 use muxtunnel_packet::{DropReason, Packet};
 
+use super::owner::Owner;
 use super::pool::{Lease, Pools};
 use super::prefixes::Prefixes;
 use crate::io::transport::Side;
-
-/// Owner of addresses on the other side.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Owner {
-    /// The other side as a whole, if its addresses are not divided among entries.
-    Side,
-    /// The entry with this verified identity.
-    Peer(Arc<str>),
-    /// The entry of one session without an identity.
-    Session(u64),
-}
 
 /// The addresses of a session.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_packet as packet;
 
-use super::addresses::Owner;
+use super::owner::Owner;
 use super::{Network, Sender};
 use crate::base::token_bucket::Bucket;
 use crate::stream::packet::Packet;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use muxtunnel_packet::{Fragment, Packet};
 use parking_lot::Mutex;
 
-use super::addresses::Owner;
+use super::owner::Owner;
 
 /// Maximum number of flows that this side began.
 const HOST_FLOWS_MAX: usize = 16_384;

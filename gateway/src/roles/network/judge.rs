@@ -20,8 +20,8 @@ use muxtunnel_gateway_config::{
 use muxtunnel_packet::Packet;
 use tokio::sync::watch;
 
-use super::addresses::Owner;
 use super::flows::{Flow, Flows};
+use super::owner::Owner;
 use crate::io::transport::Side;
 use crate::net::policy::{Authorizer, Host};
 use crate::net::protected_addresses::ProtectedAddresses;

@@ -18,7 +18,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::addresses::Owner;
+use super::owner::Owner;
 
 /// Maximum number of addresses of a pool. A pool of a larger network has only the network's first
 /// addresses.

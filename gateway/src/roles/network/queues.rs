@@ -25,8 +25,8 @@ use muxtunnel_packet::{self as packet, DropReason};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
-use super::addresses::Owner;
 use super::flows::Flows;
+use super::owner::Owner;
 use super::sessions::{Attached, Carried, preferred};
 use super::{Network, Sender};
 use crate::io::tun::{self, Offloads};

@@ -11,7 +11,8 @@ use muxtunnel_packet::DropReason;
 use muxtunnel_proto::Assignment;
 
 use super::Network;
-use super::addresses::{Changed, Owner};
+use super::addresses::Changed;
+use super::owner::Owner;
 use super::queues::SessionLink;
 use crate::session::mux::Mux;
 
