@@ -18,7 +18,6 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 use muxtunnel_gateway_config as config;
 use muxtunnel_packet::{self as packet, DropReason};
@@ -27,7 +26,6 @@ use tokio::sync::{mpsc, watch};
 
 use super::flows::Flows;
 use super::owner::Owner;
-use super::sessions::{Attached, Carried, preferred};
 use super::{Network, Sender};
 use crate::io::tun::{self, Offloads};
 use crate::net::interface;
@@ -38,10 +36,6 @@ use crate::stream::packet::DetachedPacket;
 const HANDED_MAX: usize = 4096;
 /// Maximum memory of packets that wait for one worker, in bytes.
 const HANDED_BYTES_MAX: usize = 8 << 20;
-/// Interval at which a worker publishes which of its sessions have a carrier, and which answer. If a
-/// session loses its carrier in between, the worker drops packets that other workers hand it for
-/// this session.
-const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Maximum number of remembered addresses at which carriers were dialled. The exits of a
 /// configuration usually have fewer addresses.
@@ -234,25 +228,6 @@ impl SessionLink {
 }
 
 impl Links {
-    /// The preferred session of `owner` ([`preferred`]) on a worker other than `own`. `unanswered`
-    /// is the owner's session on `own`, if `own` has one, which does not answer. The other session
-    /// must then answer, and its peer must have proved the same identity.
-    pub(super) fn other_session(
-        &self,
-        owner: &Owner,
-        own: usize,
-        unanswered: Option<&Carried>,
-    ) -> Option<&SessionLink> {
-        let sessions = self.sessions.iter().filter(|session| {
-            session.has_carrier
-                && session.worker != own
-                && session.owner == *owner
-                && unanswered.is_none_or(|own| session.is_of(own.identity.as_ref()))
-        });
-        let (session, answers) = preferred(sessions, |session| session, |session| session.answers)?;
-        (answers || unanswered.is_none()).then_some(session)
-    }
-
     /// The oldest session that has a carrier.
     pub(super) fn first(&self) -> Option<&SessionLink> {
         self.sessions.iter().find(|session| session.has_carrier)
@@ -260,7 +235,7 @@ impl Links {
 
     /// Replaces the sessions of `worker`. Known sessions keep their places, so the oldest session
     /// stays first.
-    fn update(&mut self, worker: usize, sessions: &[SessionLink]) {
+    pub(super) fn update(&mut self, worker: usize, sessions: &[SessionLink]) {
         let goes_on = |link: &SessionLink| sessions.iter().any(|one| one.number == link.number);
         self.sessions
             .retain(|link| link.worker != worker || goes_on(link));
@@ -275,30 +250,6 @@ impl Links {
 }
 
 impl Network {
-    /// Publishes this worker's sessions to the other workers, and forgets ended sessions.
-    pub(super) fn publish(&self) {
-        let mut sessions = self.sessions.borrow_mut();
-        sessions.retain(Attached::is_alive);
-        if self.is_alone() {
-            return;
-        }
-        for session in &mut *sessions {
-            session.link.has_carrier = session.carried().is_some();
-            session.link.answers = self.answers(session);
-        }
-        let mut published = self.published.borrow_mut();
-        if published
-            .iter()
-            .ne(sessions.iter().map(|session| &session.link))
-        {
-            *published = sessions
-                .iter()
-                .map(|session| session.link.clone())
-                .collect();
-            self.queues.publish(self.index, &published);
-        }
-    }
-
     /// Whether no other worker carries packets.
     pub(super) fn is_alone(&self) -> bool {
         self.queues.count() == 1
@@ -329,82 +280,12 @@ impl Network {
         }
         std::future::pending().await
     }
-
-    pub(super) async fn publish_changes(&self) -> Infallible {
-        loop {
-            tokio::time::sleep(PUBLISH_INTERVAL).await;
-            self.publish();
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::stream::packet::Packet;
-
-    fn session(worker: usize, number: u64, owner: &str, has_carrier: bool) -> SessionLink {
-        SessionLink {
-            worker,
-            number,
-            identity: Some(Arc::from(owner)),
-            owner: Owner::Peer(Arc::from(owner)),
-            has_carrier,
-            answers: has_carrier,
-        }
-    }
-
-    fn worker_of(links: &Links, owner: &Owner, own: usize) -> Option<usize> {
-        let session = links.other_session(owner, own, None);
-        session.map(|session| session.worker)
-    }
-
-    #[test]
-    fn a_packet_goes_to_the_oldest_session_of_its_owner_that_has_a_carrier() {
-        let mut links = Links::default();
-        let owner = Owner::Peer(Arc::from("a"));
-        links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", true)]);
-        links.update(2, &[session(2, 0, "a", true)]);
-        assert_eq!(worker_of(&links, &owner, 0), Some(1));
-        assert_eq!(worker_of(&links, &owner, 1), Some(2));
-        links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", false)]);
-        assert_eq!(worker_of(&links, &owner, 0), Some(2));
-        links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", true)]);
-        assert_eq!(
-            worker_of(&links, &owner, 0),
-            Some(1),
-            "the session has kept its place"
-        );
-        links.update(1, &[]);
-        links.update(2, &[]);
-        assert_eq!(worker_of(&links, &owner, 0), None);
-    }
-
-    #[test]
-    fn a_packet_goes_to_a_session_of_its_owner_that_answers_if_there_is_one() {
-        let silent = |session| SessionLink {
-            answers: false,
-            ..session
-        };
-        let mut links = Links::default();
-        let owner = Owner::Peer(Arc::from("a"));
-        links.update(1, &[silent(session(1, 0, "a", true))]);
-        assert_eq!(worker_of(&links, &owner, 0), Some(1));
-        links.update(2, &[session(2, 0, "a", true)]);
-        assert_eq!(worker_of(&links, &owner, 0), Some(2));
-        links.update(1, &[session(1, 0, "a", true)]);
-        assert_eq!(worker_of(&links, &owner, 0), Some(1));
-        // Without peers and pools, all entries have the same owner.
-        let of = |worker, identity, answers| SessionLink {
-            owner: Owner::Side,
-            answers,
-            ..session(worker, 0, identity, true)
-        };
-        links.update(1, &[of(1, "a", false)]);
-        links.update(2, &[of(2, "b", true)]);
-        let worker = worker_of(&links, &Owner::Side, 0);
-        assert_eq!(worker, Some(1), "another entry does not get the packets");
-    }
 
     #[tokio::test]
     async fn packets_on_their_way_to_a_worker_are_bounded_by_their_bytes() {

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::convert::Infallible;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::NetworkPeer;
@@ -13,8 +14,13 @@ use muxtunnel_proto::Assignment;
 use super::Network;
 use super::addresses::Changed;
 use super::owner::Owner;
-use super::queues::SessionLink;
+use super::queues::{Links, SessionLink};
 use crate::session::mux::Mux;
+
+/// Interval at which a worker publishes which of its sessions have a carrier, and which answer. If a
+/// session loses its carrier in between, the worker drops packets that other workers hand it for
+/// this session.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A session that carries packets.
 pub(super) struct Attached {
@@ -57,6 +63,37 @@ impl Network {
         sessions
             .find(|session| session.link.number == number)?
             .carried()
+    }
+
+    /// Publishes this worker's sessions to the other workers, and forgets ended sessions.
+    pub(super) fn publish(&self) {
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.retain(Attached::is_alive);
+        if self.is_alone() {
+            return;
+        }
+        for session in &mut *sessions {
+            session.link.has_carrier = session.carried().is_some();
+            session.link.answers = self.answers(session);
+        }
+        let mut published = self.published.borrow_mut();
+        if published
+            .iter()
+            .ne(sessions.iter().map(|session| &session.link))
+        {
+            *published = sessions
+                .iter()
+                .map(|session| session.link.clone())
+                .collect();
+            self.queues.publish(self.index, &published);
+        }
+    }
+
+    pub(super) async fn publish_changes(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(PUBLISH_INTERVAL).await;
+            self.publish();
+        }
     }
 
     /// Exit: applies changed networks of entries. Ends the sessions whose addresses changed, because an
@@ -145,10 +182,31 @@ impl Attached {
     }
 }
 
+impl Links {
+    /// The preferred session of `owner` ([`preferred`]) on a worker other than `own`. `unanswered`
+    /// is the owner's session on `own`, if `own` has one, which does not answer. The other session
+    /// must then answer, and its peer must have proved the same identity.
+    pub(super) fn other_session(
+        &self,
+        owner: &Owner,
+        own: usize,
+        unanswered: Option<&Carried>,
+    ) -> Option<&SessionLink> {
+        let sessions = self.sessions.iter().filter(|session| {
+            session.has_carrier
+                && session.worker != own
+                && session.owner == *owner
+                && unanswered.is_none_or(|own| session.is_of(own.identity.as_ref()))
+        });
+        let (session, answers) = preferred(sessions, |session| session, |session| session.answers)?;
+        (answers || unanswered.is_none()).then_some(session)
+    }
+}
+
 /// The oldest of `sessions`. If it does not answer: the oldest session that answers and whose peer
 /// has proved the same identity, if there is one. Peers without an identity may be different
 /// clients, so none of them gets the packets of another. Also returns whether the session answers.
-pub(super) fn preferred<'a, T>(
+fn preferred<'a, T>(
     mut sessions: impl Iterator<Item = &'a T>,
     link: impl Fn(&T) -> &SessionLink,
     answers: impl Fn(&T) -> bool,
@@ -160,4 +218,72 @@ pub(super) fn preferred<'a, T>(
     let is_same = |other: &T| link(other).is_of(link(oldest).identity.as_ref());
     let other = sessions.find(|other| is_same(other) && answers(other));
     Some(other.map_or((oldest, false), |other| (other, true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(worker: usize, number: u64, owner: &str, has_carrier: bool) -> SessionLink {
+        SessionLink {
+            worker,
+            number,
+            identity: Some(Arc::from(owner)),
+            owner: Owner::Peer(Arc::from(owner)),
+            has_carrier,
+            answers: has_carrier,
+        }
+    }
+
+    fn worker_of(links: &Links, owner: &Owner, own: usize) -> Option<usize> {
+        let session = links.other_session(owner, own, None);
+        session.map(|session| session.worker)
+    }
+
+    #[test]
+    fn a_packet_goes_to_the_oldest_session_of_its_owner_that_has_a_carrier() {
+        let mut links = Links::default();
+        let owner = Owner::Peer(Arc::from("a"));
+        links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", true)]);
+        links.update(2, &[session(2, 0, "a", true)]);
+        assert_eq!(worker_of(&links, &owner, 0), Some(1));
+        assert_eq!(worker_of(&links, &owner, 1), Some(2));
+        links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", false)]);
+        assert_eq!(worker_of(&links, &owner, 0), Some(2));
+        links.update(1, &[session(1, 0, "b", true), session(1, 1, "a", true)]);
+        assert_eq!(
+            worker_of(&links, &owner, 0),
+            Some(1),
+            "the session has kept its place"
+        );
+        links.update(1, &[]);
+        links.update(2, &[]);
+        assert_eq!(worker_of(&links, &owner, 0), None);
+    }
+
+    #[test]
+    fn a_packet_goes_to_a_session_of_its_owner_that_answers_if_there_is_one() {
+        let silent = |session| SessionLink {
+            answers: false,
+            ..session
+        };
+        let mut links = Links::default();
+        let owner = Owner::Peer(Arc::from("a"));
+        links.update(1, &[silent(session(1, 0, "a", true))]);
+        assert_eq!(worker_of(&links, &owner, 0), Some(1));
+        links.update(2, &[session(2, 0, "a", true)]);
+        assert_eq!(worker_of(&links, &owner, 0), Some(2));
+        links.update(1, &[session(1, 0, "a", true)]);
+        assert_eq!(worker_of(&links, &owner, 0), Some(1));
+        // Without peers and pools, all entries have the same owner.
+        let of = |worker, identity, answers| SessionLink {
+            owner: Owner::Side,
+            answers,
+            ..session(worker, 0, identity, true)
+        };
+        links.update(1, &[of(1, "a", false)]);
+        links.update(2, &[of(2, "b", true)]);
+        let worker = worker_of(&links, &Owner::Side, 0);
+        assert_eq!(worker, Some(1), "another entry does not get the packets");
+    }
 }
