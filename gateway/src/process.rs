@@ -37,6 +37,7 @@ use crate::roles::network::Queues;
 use crate::roles::rendezvous::Meeting;
 use crate::roles::worker::{Phase, Worker};
 use control::Control;
+use workers::OfRole;
 
 /// The source of the configuration.
 #[derive(Debug)]
@@ -179,14 +180,13 @@ fn serve(
         telemetry,
         protected: Arc::new(ProtectedAddresses::of_process(&config)),
         shared_ports: Arc::default(),
-        meeting,
         egress,
         unix_listeners: Arc::default(),
         kcp_peers: KcpPeers::of(&config),
         datagram_sockets: Arc::default(),
-        queues,
     };
-    workers::run(&gateway, config.limits.carriers as usize, &first)
+    let of_role = OfRole { queues, meeting };
+    workers::run(&gateway, config.limits.carriers as usize, &first, &of_role)
 }
 
 /// The configuration with the memory of each session within the process's memory limit.

@@ -10,6 +10,8 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::base::cpu::WORKER_NAME;
 use crate::base::memory_budget::MemoryBudget;
+use crate::roles::network::Queues;
+use crate::roles::rendezvous::Meeting;
 use crate::roles::worker::Worker;
 use crate::roles::{entry, exit, rendezvous};
 use crate::session::handover::{Handed, Handover};
@@ -54,9 +56,23 @@ pub(super) fn count(config: &Config) -> usize {
     workers.clamp(1, WORKERS_MAX.into())
 }
 
+/// State of single roles, which all workers share.
+#[derive(Clone)]
+pub(super) struct OfRole {
+    /// The queues of the interface for IP packets.
+    pub(super) queues: Option<Arc<Queues>>,
+    /// The state of a rendezvous; `None` in other roles.
+    pub(super) meeting: Option<Arc<Meeting>>,
+}
+
 /// Runs the workers until all workers end or one fails. Each worker is a copy of `first` with its
 /// own index. `carriers_max` is the maximum number of an exit's carriers.
-pub(super) fn run(gateway: &Gateway, carriers_max: usize, first: &Worker) -> anyhow::Result<()> {
+pub(super) fn run(
+    gateway: &Gateway,
+    carriers_max: usize,
+    first: &Worker,
+    of_role: &OfRole,
+) -> anyhow::Result<()> {
     let (ended, ends) = mpsc::channel();
     let (handover, handed) = Handover::new(first.workers, carriers_max);
     first.telemetry.add_limiter(&handover.limiter);
@@ -65,12 +81,13 @@ pub(super) fn run(gateway: &Gateway, carriers_max: usize, first: &Worker) -> any
             index,
             ..first.clone()
         };
-        let (ended, handover, gateway) = (ended.clone(), Arc::clone(&handover), gateway.clone());
+        let (ended, handover) = (ended.clone(), Arc::clone(&handover));
+        let (gateway, of_role) = (gateway.clone(), of_role.clone());
         std::thread::Builder::new()
             .name(format!("{WORKER_NAME}{index}"))
             .spawn(move || {
                 let end = catch_unwind(AssertUnwindSafe(|| {
-                    run_worker(worker, gateway, handover, handed)
+                    run_worker(worker, gateway, of_role, handover, handed)
                 }));
                 let end = end.unwrap_or_else(|_| Err(anyhow::anyhow!("worker {index} panicked")));
                 // The receiver is dropped if another worker has failed.
@@ -86,6 +103,7 @@ pub(super) fn run(gateway: &Gateway, carriers_max: usize, first: &Worker) -> any
 fn run_worker(
     worker: Worker,
     gateway: Gateway,
+    of_role: OfRole,
     handover: Arc<Handover>,
     handed: Receiver<Handed>,
 ) -> anyhow::Result<()> {
@@ -96,9 +114,12 @@ fn run_worker(
         .build_local(LocalOptions::default())?;
     let run = async move {
         match gateway {
-            Gateway::Entry(entry) => entry::run(worker, entry).await,
-            Gateway::Exit(exit) => exit::run(worker, exit, handover, handed).await,
-            Gateway::Rendezvous(rendezvous) => rendezvous::run(worker, rendezvous).await,
+            Gateway::Entry(entry) => entry::run(worker, entry, of_role.queues).await,
+            Gateway::Exit(exit) => exit::run(worker, exit, of_role.queues, handover, handed).await,
+            Gateway::Rendezvous(rendezvous) => match of_role.meeting {
+                Some(meeting) => rendezvous::run(worker, rendezvous, meeting).await,
+                None => Ok(()),
+            },
         }
     };
     Ok(runtime.block_on(run)?)

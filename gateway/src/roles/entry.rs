@@ -40,7 +40,7 @@ use crate::io::transport::Side;
 use crate::io::{quic, ssh};
 use crate::net::egress::Address;
 use crate::net::protected_addresses::ProtectedAddresses;
-use crate::roles::network::{self, Network};
+use crate::roles::network::{self, Network, Queues};
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
 use crate::session::context::Context;
@@ -109,16 +109,21 @@ struct Entry {
 /// Held by a connection until it is a stream. The shutdown waits until all clones are dropped.
 type Underway = mpsc::Sender<Infallible>;
 
-/// Runs until the shutdown is complete.
+/// Runs until the shutdown is complete. `queues` are those of the interface for IP packets.
 ///
 /// # Errors
 /// [`WorkerError`]: at the start, the entry cannot listen on the port of a forward.
-pub(crate) async fn run(worker: Worker, configured: config::Entry) -> Result<(), WorkerError> {
+pub(crate) async fn run(
+    worker: Worker,
+    configured: config::Entry,
+    queues: Option<Arc<Queues>>,
+) -> Result<(), WorkerError> {
     let (index, phase, pool) = (worker.index, worker.phase.clone(), configured.pool);
     let mut reloadable = worker.reloadable.clone();
     let (underway, arrived) = mpsc::channel(1);
     let (exchanges, exchanged) = mpsc::channel(1);
-    let network = Network::of(&worker, configured.network.as_ref(), Side::Dials)?;
+    let network = configured.network.as_ref();
+    let network = Network::of(&worker, queues.as_ref(), network, Side::Dials)?;
     let mut packets = tokio::task::spawn_local(network::run(network.clone()));
     let underway = (underway, exchanges);
     let entry = Rc::new(Entry::new(worker, configured, underway, network));

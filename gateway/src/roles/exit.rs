@@ -33,7 +33,7 @@ use crate::io::transport::{Side, Transport};
 use crate::net::dial;
 use crate::net::dial::{DialError, Dialled};
 use crate::net::policy::Authorizer;
-use crate::roles::network::{self, Network};
+use crate::roles::network::{self, Network, Queues};
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
 use crate::session::context::Context;
@@ -66,13 +66,14 @@ struct Exit {
     network: Option<Rc<Network>>,
 }
 
-/// Runs until the shutdown is complete.
+/// Runs until the shutdown is complete. `queues` are those of the interface for IP packets.
 ///
 /// # Errors
 /// [`WorkerError`]: the exit cannot listen on the carrier port.
 pub(crate) async fn run(
     worker: Worker,
     configured: config::Exit,
+    queues: Option<Arc<Queues>>,
     handover: Arc<Handover>,
     handed: Receiver<Handed>,
 ) -> Result<(), WorkerError> {
@@ -86,7 +87,8 @@ pub(crate) async fn run(
         }
         None => (None, None),
     };
-    let network = Network::of(&worker, configured.network.as_ref(), Side::Accepts)?;
+    let network = configured.network.as_ref();
+    let network = Network::of(&worker, queues.as_ref(), network, Side::Accepts)?;
     let mut packets = tokio::task::spawn_local(network::run(network.clone()));
     let (phase, workers) = (worker.phase.clone(), worker.workers);
     let exit = Rc::new(Exit {

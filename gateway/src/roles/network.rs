@@ -159,10 +159,11 @@ impl Network {
     /// The queue cannot be registered with the runtime.
     pub(crate) fn of(
         worker: &Worker,
+        queues: Option<&Arc<Queues>>,
         configured: Option<&config::Network>,
         side: Side,
     ) -> Result<Option<Rc<Self>>, TunError> {
-        let (Some(configured), Some(queues)) = (configured, &worker.queues) else {
+        let (Some(configured), Some(queues)) = (configured, queues) else {
             return Ok(None);
         };
         let Some(end) = queues.take(worker.index) else {

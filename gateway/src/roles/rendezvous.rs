@@ -69,14 +69,15 @@ struct Rendezvous {
     meeting: Arc<Meeting>,
 }
 
-/// Runs until the shutdown is complete.
+/// Runs until the shutdown is complete. All workers share `meeting`.
 ///
 /// # Errors
 /// [`WorkerError`]: the worker cannot listen on the port.
-pub(crate) async fn run(worker: Worker, configured: config::Rendezvous) -> Result<(), WorkerError> {
-    let Some(meeting) = worker.meeting.clone() else {
-        return Ok(());
-    };
+pub(crate) async fn run(
+    worker: Worker,
+    configured: config::Rendezvous,
+    meeting: Arc<Meeting>,
+) -> Result<(), WorkerError> {
     let listener = listen_shared(&configured.listen)?;
     tracing::info!(listen = %configured.listen, "Listening for leaf gateways");
     worker.telemetry.set_listening(worker.index, true);

@@ -20,8 +20,6 @@ use crate::net::egress::Egress;
 use crate::net::interface::InterfaceError;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::net::shared_ports::SharedPorts;
-use crate::roles::network::Queues;
-use crate::roles::rendezvous::Meeting;
 
 /// State that the process passes to each worker.
 #[derive(Clone)]
@@ -45,8 +43,6 @@ pub(crate) struct Worker {
     pub(crate) protected: Arc<ProtectedAddresses>,
     /// Ports that peers request.
     pub(crate) shared_ports: Arc<SharedPorts>,
-    /// The state of a rendezvous, which all workers share; `None` in other roles.
-    pub(crate) meeting: Option<Arc<Meeting>>,
     /// How the worker reaches other hosts.
     pub(crate) egress: Egress,
     /// Unix listeners that all workers share.
@@ -55,8 +51,6 @@ pub(crate) struct Worker {
     pub(crate) kcp_peers: Arc<KcpPeers>,
     /// UDP sockets that all workers share.
     pub(crate) datagram_sockets: Arc<DatagramSockets>,
-    /// The queues of the interface for IP packets, which all workers share.
-    pub(crate) queues: Option<Arc<Queues>>,
 }
 
 #[cfg(test)]
@@ -75,12 +69,10 @@ impl Worker {
             telemetry,
             protected: Arc::new(ProtectedAddresses::new("", &config, |_| false)),
             shared_ports: Arc::default(),
-            meeting: None,
             egress: Egress::of(&config).unwrap(),
             unix_listeners: Arc::default(),
             kcp_peers: KcpPeers::of(&config),
             datagram_sockets: Arc::default(),
-            queues: None,
             reloadable: watch::channel(Arc::new(config.reloadable())).1,
         }
     }
