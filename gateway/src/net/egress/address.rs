@@ -100,6 +100,11 @@ impl Address {
         self.ip
     }
 
+    /// Whether the IP address is IPv4; `None`: this gateway has no IP address of the exit.
+    pub(crate) fn is_ipv4(&self) -> Option<bool> {
+        self.ip.map(|ip| ip.is_ipv4())
+    }
+
     /// The IP address, if the name resolves to several addresses.
     pub(crate) fn told_apart(&self) -> Option<SocketAddr> {
         self.ip.filter(|_| self.is_one_of_several)

@@ -10,7 +10,6 @@ use std::future::pending;
 use tokio::sync::watch;
 
 use super::dial_context::DialContext;
-use super::exits::is_ipv4;
 use crate::net::egress::Address;
 use crate::session::mux::{Mux, Progress};
 
@@ -57,8 +56,8 @@ fn is_lost(mux: &dyn Mux, failures: &watch::Receiver<u32>) -> bool {
 /// may return the addresses of one family only, so the function ignores addresses of the other
 /// family.
 fn leads_elsewhere(found: &[Address], exit: &Address) -> bool {
-    let kind = is_ipv4(exit);
-    let others = found.iter().any(|other| is_ipv4(other) == kind);
+    let kind = exit.is_ipv4();
+    let others = found.iter().any(|other| other.is_ipv4() == kind);
     others && !found.iter().any(|other| other.is_same(exit))
 }
 

@@ -116,7 +116,7 @@ impl Entry {
             begin(&at);
             async move { dial_context::connect(&at, &self.dial_context, &reached).await }
         };
-        let addresses = alternate(chosen.addresses, |at| is_ipv4(at) == Some(true));
+        let addresses = alternate(chosen.addresses, |at| at.is_ipv4() == Some(true));
         let until = tokio::time::Instant::now() + RACE_MAX;
         let raced = race(addresses, async { Vec::new() }, until, attempt).await;
         let (at, (by, carrier)) = raced.map_err(|lost| match lost {
@@ -267,10 +267,11 @@ struct Chosen {
     exits: usize,
 }
 
-/// Chooses the addresses to try for the place with the number `place` of a level. The first place may
-/// use any address, but prefers addresses that no other place uses. Other places may use only unused addresses of the family in
-/// use, since an exit may have an address of each family. Addresses of exits that have shut down
-/// come last.
+/// Chooses the addresses to try for the place with the number `place` of a level. The first place
+/// may use any address, but prefers addresses that no other place uses. Other places may use only
+/// unused addresses of the family in use, since an exit may have an address of each family. An
+/// address that is not an IP address is a separate exit. Addresses of exits that have shut down come
+/// last.
 fn choose(place: usize, addresses: &[Address], used: &[Address], left: &[Address]) -> Chosen {
     let is_in =
         |those: &[Address], address: &Address| those.iter().any(|other| other.is_same(address));
@@ -282,9 +283,9 @@ fn choose(place: usize, addresses: &[Address], used: &[Address], left: &[Address
     }
     let mut free = all.clone();
     free.retain(|address| !is_in(used, address));
-    let mut kinds = used.iter().chain(&free).filter_map(is_ipv4);
+    let mut kinds = used.iter().chain(&free).filter_map(Address::is_ipv4);
     let kind = kinds.next();
-    let same_kind = |address: &&Address| is_ipv4(address).is_none_or(|is| Some(is) == kind);
+    let same_kind = |address: &&Address| address.is_ipv4().is_none_or(|is| Some(is) == kind);
     let exits = all.iter().filter(same_kind).count().clamp(1, EXITS_MAX);
     if place > 0 {
         free.retain(|address| same_kind(&address));
@@ -301,11 +302,6 @@ fn choose(place: usize, addresses: &[Address], used: &[Address], left: &[Address
         addresses: free,
         exits,
     }
-}
-
-/// Whether the address is IPv4; `None`: it is not an IP address, so it counts as a separate exit.
-pub(super) fn is_ipv4(address: &Address) -> Option<bool> {
-    address.ip().map(|ip| ip.is_ipv4())
 }
 
 #[cfg(test)]
