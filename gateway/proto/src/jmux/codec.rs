@@ -5,7 +5,7 @@
 //! sends flags 0 and ignores received flags, so the flags can carry our extensions. OPEN offers an
 //! extension. If OPEN SUCCESS contains the same extension, both sides use the extension.
 
-use crate::session::TARGET_LENGTH_MAX;
+use crate::session::{CONTROL_BYTES_MAX, PACKET_BYTES_MIN, TARGET_LENGTH_MAX};
 
 /// A channel's number, assigned by one side of a carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,8 +115,10 @@ pub const DATA_OVERHEAD: usize = HEADER_SIZE + 4;
 pub const PACKET_SIZE_MIN: u16 = DATA_OVERHEAD as u16 + 1;
 /// jetsocat's maximum packet size, header included. This is the default for an unknown peer.
 pub const PACKET_SIZE_DEFAULT: u16 = 4096;
+const _: () = assert!(PACKET_SIZE_DEFAULT as usize == PACKET_BYTES_MIN);
 /// Largest message in bytes. The size field is a u16.
 pub const MESSAGE_SIZE_MAX: usize = u16::MAX as usize;
+const _: () = assert!(MESSAGE_SIZE_MAX == CONTROL_BYTES_MAX);
 /// Longest description that this side sends in an OPEN FAILURE, in bytes.
 pub const DESCRIPTION_LENGTH_MAX: usize = 256;
 

@@ -150,14 +150,14 @@ pub enum Transmit {
 pub const HEADER_BYTES_MAX: usize = 16;
 
 /// Largest control frame of any protocol, in bytes: JMUX's, which has a size field of 16 bits.
-pub const CONTROL_BYTES_MAX: usize = crate::jmux::codec::MESSAGE_SIZE_MAX;
+pub const CONTROL_BYTES_MAX: usize = u16::MAX as usize;
 
 /// Largest content of a datagram, in bytes: the header of virtio-net and the longest IP packet.
 pub const DATAGRAM_BYTES_MAX: usize = 10 + 65_535;
 
 /// Size in bytes of the smallest packets in which bulk payload arrives, in any protocol. The value
 /// is JMUX's default.
-pub const PACKET_BYTES_MIN: usize = crate::jmux::codec::PACKET_SIZE_DEFAULT as usize;
+pub const PACKET_BYTES_MIN: usize = 4096;
 
 /// Bytes that a driver first reads from a stream. New session credit wakes one stream per unit of
 /// this size.
