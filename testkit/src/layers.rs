@@ -149,13 +149,21 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the text of a file without comments and without the tests, which are the last item.
+/// Returns the text of a file without comments and without the module of tests. The lines keep their
+/// numbers.
 fn code(text: &str) -> String {
     let is_tests = |line: &str| line.ends_with("mod tests {") && !line.starts_with(' ');
-    let lines = text.lines().take_while(|line| !is_tests(line));
-    lines
-        .map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n")
-        .collect()
+    let mut in_tests = false;
+    let code_of = |line: &str| {
+        in_tests |= is_tests(line);
+        let code = match in_tests {
+            true => "",
+            false => line.split("//").next().unwrap_or_default(),
+        };
+        in_tests &= line != "}";
+        code.to_owned() + "\n"
+    };
+    text.lines().map(code_of).collect()
 }
 
 /// The names directly after `path` in `code`, each with its line. For example, `use
@@ -208,7 +216,13 @@ mod tests {
     #[test]
     fn comments_and_tests_are_no_uses() {
         let text = "use crate::a; // crate::b\npub(crate) mod tests {\n use crate::c;\n}\n";
-        assert_eq!(code(text), "use crate::a; \n");
+        assert_eq!(code(text), "use crate::a; \n\n\n\n");
+    }
+
+    #[test]
+    fn code_after_the_tests_is_read() {
+        let text = "mod tests {\n    fn f() {\n    }\n}\nuse crate::a;\n";
+        assert_eq!(code(text), "\n\n\n\nuse crate::a;\n");
     }
 
     #[test]
