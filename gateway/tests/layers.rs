@@ -1,10 +1,11 @@
-//! Checks the layers of muxgate's modules, and which modules read the system's time.
+//! Checks the layers of muxgate's modules, that no modules of a layer use each other in a circle, and
+//! which modules read the system's time.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use muxtunnel_testkit::layers::Layers;
+use muxtunnel_testkit::layers::{Layers, assert_no_circles};
 
 /// The files that read the system's time, which an administrator may set at any time. A carrier by
 /// public keys needs the time for `expirationTime` alone.
@@ -25,6 +26,9 @@ const READ_THE_TIME: [&str; 10] = [
     "net/dns/system.rs",
 ];
 
+/// Names of test modules, which may use any module.
+const TESTS: [&str; 2] = ["simulation", "tests"];
+
 #[test]
 fn each_layer_uses_itself_and_those_below_it_alone() {
     let layers = Layers {
@@ -40,9 +44,16 @@ fn each_layer_uses_itself_and_those_below_it_alone() {
             &["process"],
         ],
         beside: &["cli", "lib", "main", "oracles"],
-        tests: &["simulation", "tests"],
+        tests: &TESTS,
     };
     layers.assert(env!("CARGO_MANIFEST_DIR"));
+}
+
+#[test]
+fn no_modules_of_a_layer_use_each_other_in_a_circle() {
+    for layer in ["io", "session", "roles"] {
+        assert_no_circles(env!("CARGO_MANIFEST_DIR"), layer, &TESTS);
+    }
 }
 
 /// Cargo looks for no test programs, so it would not compile a file that `main.rs` does not name.

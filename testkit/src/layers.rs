@@ -1,7 +1,12 @@
-//! Enforces layers of modules. The check searches the sources for uses of `crate::` and `super::`.
+//! Enforces layers of modules, and that no modules use each other in a circle. The checks search the
+//! sources for uses of `crate::` and `super::`.
+
+mod circles;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+pub use circles::assert_no_circles;
 
 /// Minimum number of uses. A smaller number shows that this check does not parse the sources
 /// correctly.
