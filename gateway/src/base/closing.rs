@@ -111,7 +111,7 @@ impl From<Outcome> for Reason {
             Outcome::PeerReset(ResetCode::HalfOpenTimeout) => Self::HalfOpenTimeout,
             Outcome::PeerReset(ResetCode::Draining) => Self::Drained,
             Outcome::Stalled | Outcome::PeerReset(ResetCode::Stalled) => Self::Stalled,
-            Outcome::PeerReset(_) => Self::PeerReset,
+            Outcome::PeerReset(_) | Outcome::OffsetsExhausted => Self::PeerReset,
         }
     }
 }

@@ -133,7 +133,7 @@ impl Session for NativeSession {
             return;
         };
         if state.is_exhausted() {
-            let cause = Outcome::PeerReset(ResetCode::OffsetsExhausted);
+            let cause = Outcome::OffsetsExhausted;
             self.cut(stream, ResetCode::OffsetsExhausted, "");
             self.events.push_back(Event::Reset { stream, cause });
         } else if waits && state.has_credit() && !state.blocked {

@@ -3,8 +3,7 @@
 /// Why a stream was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The peer reset the stream with this reason. With [`ResetCode::OffsetsExhausted`], this side
-    /// reset it.
+    /// The peer reset the stream with this reason.
     PeerReset(ResetCode),
     /// The stream's carrier ended.
     CarrierLost,
@@ -14,6 +13,8 @@ pub enum Outcome {
     /// The local socket accepted no data for too long while other streams waited for the session's
     /// credit. The undelivered payload is dropped.
     Stalled,
+    /// This side has sent 2^48 bytes on the stream. The undelivered payload is dropped.
+    OffsetsExhausted,
 }
 
 /// Why an open stream is cut: the code of RESET_STREAM and STOP_SENDING (docs/protocol.md). JMUX

@@ -97,6 +97,32 @@ fn others(protocol: Protocol, stalled: usize, silent: bool) -> Vec<u64> {
     delivered(&world, stalled..40)
 }
 
+/// The entry has received payload that its socket has not taken.
+#[test]
+fn a_stream_that_has_used_all_its_offsets_leaves_no_payload() {
+    let mut world = world(Profile {
+        bytes_left: Some(5 * ROUND_BYTES as u64),
+        ..Profile::plain(Protocol::Native)
+    });
+    let streams = open(&mut world, 1);
+    let id = streams[0];
+    let target = world.sides[EXIT].sockets.get_mut(&id).unwrap();
+    target.plan = u64::MAX;
+    assert!(world.source(EXIT, id, ROUND_BYTES));
+    exchange(&mut world, usize::MAX);
+    assert_eq!(world.sides[ENTRY].sockets[&id].held, ROUND_BYTES as u64);
+    for _ in 0..8 {
+        world.source(ENTRY, id, ROUND_BYTES);
+        world.drain_events(ENTRY);
+        exchange(&mut world, usize::MAX);
+        world.sink(EXIT, id, u64::MAX);
+    }
+    for side in &world.sides {
+        assert_eq!(side.session.stream_count(), 0);
+        assert_eq!(side.session.receive_budget_used(), 0);
+    }
+}
+
 #[test]
 fn beside_stalled_readers_the_others_deliver_as_much_as_without_them() {
     for protocol in Protocol::ALL {

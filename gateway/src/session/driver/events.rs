@@ -83,8 +83,10 @@ impl Driver {
     pub(super) fn cut(self: &Rc<Self>, stream: StreamId, cause: Outcome) {
         match (self.stream(stream), self.ending.reason()) {
             (Some(io), Some(reason)) => io.cut(reason),
-            // The local end of a stalled stream takes no bytes, so the received bytes are dropped.
-            (Some(io), None) if cause == Outcome::Stalled => io.abandon(self, cause.into(), None),
+            // This side has cut the stream, and has dropped the received bytes.
+            (Some(io), None) if matches!(cause, Outcome::Stalled | Outcome::OffsetsExhausted) => {
+                io.abandon(self, cause.into(), None);
+            }
             (Some(io), None) => io.cut(cause.into()),
             (None, _) => self.incoming_cut(stream, cause),
         }

@@ -162,17 +162,13 @@ impl World {
             return;
         }
         assert_eq!(socket.cut, None, "cut twice");
-        let code = ResetCode::OffsetsExhausted;
-        if cause == Outcome::PeerReset(code) && self.profile.bytes_left == Some(socket.sent) {
-            // The session has cut the stream itself.
-            let record = self.model.of(socket.label);
-            record.gave_up[side].get_or_insert(code);
+        if cause == Outcome::OffsetsExhausted {
+            assert_eq!(self.profile.bytes_left, Some(socket.sent));
             self.see(Seen::OffsetsUsedUp);
+            // The driver drops the received payload.
+            self.give_up(side, id, ResetCode::OffsetsExhausted);
+            return;
         }
-        let socket = self.sides[side]
-            .sockets
-            .get_mut(&id)
-            .expect("the stream exists");
         assert_ne!(
             socket.phase,
             Phase::Opening,

@@ -171,17 +171,13 @@ impl Model {
         let stream = self.of(label);
         let by_peer = stream.gave_up[1 - side];
         let justified = match (cause, protocol) {
-            // The session reports a stream without offsets as if the peer had reset it.
-            (Outcome::PeerReset(code @ ResetCode::OffsetsExhausted), _) => {
-                stream.gave_up.contains(&Some(code))
-            }
             (Outcome::PeerReset(code), Protocol::Native) => by_peer == Some(code),
             // JMUX carries no reason.
             (Outcome::PeerReset(code), Protocol::Jmux) => {
                 by_peer.is_some() && code == ResetCode::Cancelled
             }
             (Outcome::CarrierLost, _) => lost,
-            (Outcome::PeerBrokeCredit | Outcome::Stalled, _) => false,
+            (Outcome::PeerBrokeCredit | Outcome::Stalled | Outcome::OffsetsExhausted, _) => false,
         };
         assert!(justified, "stream {label}: {cause:?} has no cause");
     }
