@@ -357,13 +357,15 @@ impl Session for JmuxSession {
         None
     }
 
-    fn wants_transmit(&self, _carrier: CarrierId) -> bool {
+    fn wanting(&self, each: &mut dyn FnMut(CarrierId)) {
         let quiet = self.orphans.is_empty()
             && !self.probe
             && !self.answer
             && self.control_ready.is_empty()
             && self.data_ready.is_empty(CarrierId::FIRST);
-        !(self.closed || quiet)
+        if !(self.closed || quiet) {
+            each(CarrierId::FIRST);
+        }
     }
 
     fn poll_released(&mut self) -> Option<Token> {

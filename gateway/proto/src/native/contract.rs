@@ -324,8 +324,8 @@ impl Session for NativeSession {
         self.assign_once(assignment)
     }
 
-    fn wants_transmit(&self, carrier: CarrierId) -> bool {
-        self.has_transmit(carrier)
+    fn wanting(&self, each: &mut dyn FnMut(CarrierId)) {
+        self.each_wanting(each);
     }
 
     fn poll_released(&mut self) -> Option<Token> {

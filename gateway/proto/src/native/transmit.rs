@@ -68,10 +68,21 @@ impl NativeSession {
         self.next_control(id)
     }
 
-    pub(super) fn has_transmit(&self, id: CarrierId) -> bool {
-        let Some(carrier) = self.carriers.get(&id) else {
-            return false;
-        };
+    pub(super) fn each_wanting(&self, each: &mut dyn FnMut(CarrierId)) {
+        // A carrier takes streams of others alone.
+        let mut movable = self.movable();
+        let movable = [movable.next(), movable.next()];
+        for (&id, carrier) in &self.carriers {
+            let mut others = movable.iter().flatten().filter(|(from, _)| *from != id);
+            let steals = others.next().is_some() && self.may_steal(id);
+            if self.has_transmit(id, carrier, steals) {
+                each(id);
+            }
+        }
+    }
+
+    /// `steals`: the carrier may send a stream that waits for another carrier.
+    fn has_transmit(&self, id: CarrierId, carrier: &Carrier, steals: bool) -> bool {
         if !carrier.first.is_empty() {
             return true;
         }
@@ -86,8 +97,7 @@ impl NativeSession {
         }
         answers
             || self.has_control(id, carrier)
-            || (carrier.again.is_empty()
-                && (!self.data_ready.is_empty(id) || self.stealable(id).is_some()))
+            || (carrier.again.is_empty() && (steals || !self.data_ready.is_empty(id)))
     }
 
     fn has_control(&self, id: CarrierId, carrier: &Carrier) -> bool {
@@ -303,22 +313,25 @@ impl NativeSession {
         }
     }
 
-    /// A bulk stream that waits for another carrier and may send on `id` instead, because the
-    /// kernel accepts no more bytes of the stream's own carrier. While small streams send, the
-    /// express carrier takes no bulk. Otherwise small streams would wait behind the bulk.
+    /// A bulk stream that waits for another carrier and may send on `id` instead.
     fn stealable(&self, id: CarrierId) -> Option<StreamId> {
-        if self.carriers.len() == 1 {
-            return None;
-        }
-        if self.data_ready.small_lately() && self.express() == Some(id) {
-            return None;
-        }
+        let mut others = self.movable().filter(|(from, _)| *from != id);
+        let (_, stream) = others.next().filter(|_| self.may_steal(id))?;
+        Some(stream)
+    }
+
+    /// While small streams send, the express carrier takes no bulk of other carriers. Otherwise small
+    /// streams would wait behind the bulk.
+    fn may_steal(&self, id: CarrierId) -> bool {
+        !self.data_ready.small_lately() || self.express() != Some(id)
+    }
+
+    /// Bulk streams that may send on another carrier, because the kernel accepts no more bytes of
+    /// their own: at most one for each carrier.
+    fn movable(&self) -> impl Iterator<Item = (CarrierId, StreamId)> {
         let may = |stream| self.streams.get(&stream).is_some_and(Stream::is_answered);
-        let mut blocked = self
-            .carriers
-            .iter()
-            .filter(|(other, carrier)| **other != id && carrier.blocked);
-        blocked.find_map(|(other, _)| self.data_ready.movable(*other, may))
+        let blocked = self.carriers.iter().filter(|(_, carrier)| carrier.blocked);
+        blocked.filter_map(move |(id, _)| Some((*id, self.data_ready.movable(*id, may)?)))
     }
 }
 

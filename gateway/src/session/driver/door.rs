@@ -122,11 +122,11 @@ impl Driver {
     fn publish(&self) {
         let session = self.engine.session.view();
         let carriers = self.carriers.view();
-        for carrier in carriers.values() {
-            if session.wants_transmit(carrier.id) {
+        session.wanting(&mut |id| {
+            if let Some(carrier) = carriers.get(&id.number().into()) {
                 carrier.wake_transmit();
             }
-        }
+        });
         let streams = session.stream_count() as u64;
         // Only one carrier publishes the session's figures, so that the sum over the carriers is
         // correct.

@@ -46,7 +46,10 @@ impl Retention {
     /// Updates the telemetry to `bytes`.
     pub(super) fn count(&self, bytes: u64, telemetry: &Telemetry) {
         let before = self.counted.replace(bytes);
-        telemetry.resumes.retains(before, bytes);
+        // All workers share the counter, so an unchanged value must not write to it.
+        if before != bytes {
+            telemetry.resumes.retains(before, bytes);
+        }
     }
 
     pub(super) fn clear(&self, telemetry: &Telemetry) {

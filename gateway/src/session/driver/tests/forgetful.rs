@@ -49,8 +49,11 @@ impl Session for Forgetful {
         transmit
     }
 
-    fn wants_transmit(&self, carrier: CarrierId) -> bool {
-        !self.wishes.borrow().again.is_empty() || self.inner.wants_transmit(carrier)
+    fn wanting(&self, each: &mut dyn FnMut(CarrierId)) {
+        match self.wishes.borrow().again.is_empty() {
+            true => self.inner.wanting(each),
+            false => each(CarrierId::FIRST),
+        }
     }
 
     fn poll_released(&mut self) -> Option<Token> {
