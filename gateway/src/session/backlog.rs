@@ -1,4 +1,4 @@
-//! Bounds the unsent bytes of a carrier to about one millisecond of its measured rate.
+//! Bounds the unsent bytes of a carrier to a short time at its measured rate ([`wait`]).
 //!
 //! The bound is needed because a small stream cannot overtake bytes in the kernel's queue
 //! ([`Path::bound_queue`]) or in the carrier's own queue. A write samples the rate at most every
@@ -12,8 +12,12 @@ use crate::stream::batch::BATCH_BYTES_MAX;
 use crate::stream::buffers::SMALL_BYTES;
 use crate::stream::pipe::PIPE_BYTES;
 
-/// How long the unsent bytes may take at the carrier's rate.
-const WAIT: Duration = Duration::from_millis(1);
+/// How long the unsent bytes may take at the carrier's rate: this part of the path's minimum round
+/// trip time, but at least [`WAIT_MIN`] and at most [`WAIT_MAX`]. The rate of one of many carriers
+/// on a long path is low, and with the bounds of [`WAIT_MIN`] its frames would be short.
+const WAIT_PART: u32 = 32;
+const WAIT_MIN: Duration = Duration::from_millis(1);
+const WAIT_MAX: Duration = Duration::from_millis(8);
 /// Minimum interval between two samples of the rate.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Minimum bound on unsent bytes in the kernel, so that the carrier stays busy while this process
@@ -99,14 +103,14 @@ impl Backlog {
         let info = path.info()?;
         let is_cold = self.bytes.get() == 0 && info.acknowledged < COLD_BYTES;
         if sampled.is_some() && info.rate > 0 && !is_cold {
-            self.set(path, info.rate)?;
+            self.set(path, info.rate, info.rtt_min)?;
         }
         Ok(Some(info.rtt_min))
     }
 
-    /// Sets the bounds for `rate` bytes per second.
-    fn set(&self, path: &dyn Path, rate: u64) -> std::io::Result<()> {
-        let bytes = of_rate(rate);
+    /// Sets the bounds for `rate` bytes per second and the minimum round trip time `rtt_min`.
+    fn set(&self, path: &dyn Path, rate: u64, rtt_min: Duration) -> std::io::Result<()> {
+        let bytes = bytes_within(wait(rtt_min), rate);
         self.bytes.set(bytes);
         let not_sent = bytes.clamp(NOT_SENT_BYTES_MIN, NOT_SENT_BYTES_MAX) as u32;
         if self.not_sent.replace(not_sent) != not_sent {
@@ -116,10 +120,15 @@ impl Backlog {
     }
 }
 
-/// Returns the bytes that leave in [`WAIT`] at `rate`, rounded up to a power of two. The rounding
+/// How long the unsent bytes of a carrier may take if its minimum round trip time is `rtt_min`.
+fn wait(rtt_min: Duration) -> Duration {
+    (rtt_min / WAIT_PART).clamp(WAIT_MIN, WAIT_MAX)
+}
+
+/// Returns the bytes that leave within `wait` at `rate`, rounded up to a power of two. The rounding
 /// keeps the bounds stable while the rate fluctuates.
-fn of_rate(rate: u64) -> usize {
-    let bytes = u128::from(rate) * WAIT.as_micros() / 1_000_000;
+fn bytes_within(wait: Duration, rate: u64) -> usize {
+    let bytes = u128::from(rate) * wait.as_micros() / 1_000_000;
     usize::try_from(bytes)
         .unwrap_or(NOT_SENT_BYTES_MAX)
         .min(NOT_SENT_BYTES_MAX)
@@ -128,7 +137,11 @@ fn of_rate(rate: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_gateway_config::CongestionControl;
+
     use super::*;
+    use crate::base::path::{PathInfo, PathProbe};
+    use crate::io::socket::KeepaliveConfig;
 
     #[tokio::test]
     async fn the_bounds_follow_the_rate_within_their_limits() {
@@ -138,7 +151,7 @@ mod tests {
             .unwrap();
         let backlog = Backlog::new(Some(&carrier), Start::Alone).unwrap();
         let bounds = |rate| {
-            backlog.set(&carrier, rate).unwrap();
+            backlog.set(&carrier, rate, Duration::ZERO).unwrap();
             let not_sent = socket2::SockRef::from(&carrier).tcp_notsent_lowat();
             (
                 not_sent.unwrap() as usize,
@@ -146,16 +159,6 @@ mod tests {
                 backlog.batch_max(),
             )
         };
-        let beside = Backlog::new(Some(&carrier), Start::Beside).unwrap();
-        let not_sent = || {
-            socket2::SockRef::from(&carrier)
-                .tcp_notsent_lowat()
-                .unwrap()
-        };
-        assert_eq!(not_sent() as usize, SMALL_BYTES);
-        assert_eq!(beside.queued_max(), SMALL_BYTES);
-        beside.set(&carrier, 1000).unwrap();
-        assert_eq!(not_sent() as usize, NOT_SENT_BYTES_MIN);
         // The rates are 200 Mbit/s, 4 Gbit/s and 100 Gbit/s.
         assert_eq!(bounds(25_000_000), (NOT_SENT_BYTES_MIN, 32 << 10, 32 << 10));
         assert_eq!(
@@ -166,5 +169,70 @@ mod tests {
             bounds(12_500_000_000),
             (NOT_SENT_BYTES_MAX, QUEUED_BYTES_MAX, BATCH_BYTES_MAX)
         );
+    }
+    #[test]
+    fn the_bounds_are_larger_on_a_long_path() {
+        let kib = |milliseconds, rate| {
+            let wait = wait(Duration::from_millis(milliseconds));
+            bytes_within(wait, rate) >> 10
+        };
+        // The rate is 100 Mbit/s.
+        let rate = 12_500_000;
+        assert_eq!([1, 30, 100].map(|rtt| kib(rtt, rate)), [16, 16, 64]);
+        assert_eq!(
+            [1000, u64::from(u32::MAX)].map(|rtt| kib(rtt, rate)),
+            [128; 2]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_carrier_beside_others_has_small_bounds_until_its_window_has_grown() {
+        let mut path = Acknowledges(COLD_BYTES - 1);
+        let backlog = Backlog::new(Some(&path), Start::Beside).unwrap();
+        let mut now = Instant::now();
+        let mut queued_max = |path: &Acknowledges| {
+            now += SAMPLE_EVERY;
+            backlog.sample(path, now).unwrap().unwrap();
+            backlog.queued_max()
+        };
+        assert_eq!([0; 3].map(|_| queued_max(&path)), [SMALL_BYTES; 3]);
+        path.0 = COLD_BYTES;
+        assert_eq!(queued_max(&path), QUEUED_BYTES_MAX);
+    }
+
+    /// A path of 100 Gbit/s on which the peer has acknowledged this number of bytes.
+    struct Acknowledges(u64);
+
+    impl Path for Acknowledges {
+        fn info(&self) -> std::io::Result<PathInfo> {
+            Ok(PathInfo {
+                rate: 12_500_000_000,
+                acknowledged: self.0,
+                ..PathInfo::default()
+            })
+        }
+
+        fn prepare(&self, _: CongestionControl, _: KeepaliveConfig) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn follow(&self, _: KeepaliveConfig) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn bound_queue(&self, bytes: u32) -> std::io::Result<()> {
+            let is_cold = self.0 < COLD_BYTES;
+            let expected = if is_cold {
+                SMALL_BYTES
+            } else {
+                NOT_SENT_BYTES_MAX
+            };
+            assert_eq!(bytes as usize, expected);
+            Ok(())
+        }
+
+        fn probe(&self) -> std::io::Result<Box<dyn PathProbe>> {
+            unimplemented!()
+        }
     }
 }
