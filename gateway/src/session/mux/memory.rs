@@ -36,7 +36,8 @@ pub(crate) struct Memory {
     listened: Cell<u32>,
     /// The carriers of a mux that accepts any carriers, see [`Self::takes_carriers`].
     carriers: RefCell<Vec<Member>>,
-    takes_carriers: Cell<bool>,
+    /// Maximum number of carriers of a mux that takes carriers.
+    carriers_max: Cell<Option<usize>>,
     /// Whether the peer answers.
     pub(crate) answers: Cell<bool>,
     /// Whether the peer owes the answer to a request.
@@ -69,7 +70,7 @@ pub(crate) fn memory(identity: Option<&str>, dialler: Dialler) -> Rc<Memory> {
         told: RefCell::default(),
         listened: Cell::new(0),
         carriers: RefCell::default(),
-        takes_carriers: Cell::new(false),
+        carriers_max: Cell::new(None),
         answers: Cell::new(true),
         owes: Cell::new(false),
         asked: Cell::new(0),
@@ -98,9 +99,23 @@ impl Memory {
         self.numbers.send_modify(|numbers| numbers.up = up);
     }
 
+    /// Sets the number of carriers that this side could use.
+    pub(crate) fn wants_carriers(&self, sends: usize) {
+        self.numbers.send_modify(|numbers| numbers.sends = sends);
+    }
+
     /// Gives the mux carriers over `transports`, and permits it to take further carriers.
     pub(crate) fn takes_carriers(&self, transports: &[CarrierTransport]) {
-        self.takes_carriers.set(true);
+        self.takes_carriers_up_to(usize::MAX, transports);
+    }
+
+    /// Works as [`Self::takes_carriers`]; the peer refuses carriers beyond `carriers_max`.
+    pub(crate) fn takes_carriers_up_to(
+        &self,
+        carriers_max: usize,
+        transports: &[CarrierTransport],
+    ) {
+        self.carriers_max.set(Some(carriers_max));
         for transport in transports {
             self.take(*transport, None);
         }
@@ -317,12 +332,15 @@ impl CarrierPool for Rc<Memory> {
         _: Vec<u8>,
         _: Option<Place>,
     ) -> Result<Local<'static, bool>, NoCarrier> {
-        let transport = match &carrier {
-            Carrier::Bytes(bytes) if self.takes_carriers.get() => bytes.runs_on(),
+        let (transport, carriers_max) = match (&carrier, self.carriers_max.get()) {
+            (Carrier::Bytes(bytes), Some(carriers_max)) => (bytes.runs_on(), carriers_max),
             _ => return Err(NoCarrier::Refused(carrier)),
         };
-        self.take(transport, Some(carrier));
-        Ok(Box::pin(std::future::ready(true)))
+        let is_up = self.carriers.borrow().len() < carriers_max;
+        if is_up {
+            self.take(transport, Some(carrier));
+        }
+        Ok(Box::pin(std::future::ready(is_up)))
     }
 
     fn retire_one(&self) -> bool {

@@ -35,12 +35,20 @@ fn dial_context(ways: Ways) -> DialContext {
     }
 }
 
-/// Maintains `count` carriers for `seconds`. The existing carriers use `by`. Returns the number of
-/// consecutive failed dials.
+/// The bounds of a session that has exactly `count` carriers.
+fn exactly(count: u8) -> config::Pool {
+    config::Pool {
+        min: count,
+        max: Some(count),
+    }
+}
+
+/// Maintains the carriers of a session for `seconds`. The existing carriers use `by`. Returns the
+/// number of consecutive failed dials.
 async fn keeps(
     memory: &Rc<Memory>,
     (at, by): (&Address, CarrierTransport),
-    count: usize,
+    bounds: config::Pool,
     dial_context: &DialContext,
     seconds: u64,
 ) -> u32 {
@@ -50,11 +58,6 @@ async fn keeps(
         at: at.clone(),
         by,
     };
-    let count = u8::try_from(count).unwrap();
-    let bounds = config::Pool {
-        min: count,
-        max: Some(count),
-    };
     let failed = watch::Sender::new(0);
     let carriers = mux.carriers().unwrap();
     let dialling = keep_dialling(&*mux, carriers, route, bounds, dial_context, &failed);
@@ -63,12 +66,12 @@ async fn keeps(
 }
 
 /// Number of failed dials within 20 s, if the session requires one carrier more than `up`.
-async fn dials(up: usize) -> u32 {
+async fn dials(up: u8) -> u32 {
     let memory = silent(None);
-    memory.carried_by(up);
+    memory.carried_by(up.into());
     let nobody = Address::unresolved("unix:/nobody/listens/here");
     let dial_context = dial_context(Ways::of(config::Transport::Tcp, false, true));
-    keeps(&memory, (&nobody, TCP), up + 1, &dial_context, 20).await
+    keeps(&memory, (&nobody, TCP), exactly(up + 1), &dial_context, 20).await
 }
 
 /// An address at which the kernel accepts connections but no process answers, and the number of
@@ -110,11 +113,11 @@ async fn a_session_that_came_to_web_socket_returns_to_tcp_with_all_its_carriers(
     let memory = silent(None);
     memory.takes_carriers(&[WEB_SOCKET, WEB_SOCKET]);
     let web_socket = (&at, WEB_SOCKET);
-    keeps(&memory, web_socket, 2, &dial_context, 290).await;
+    keeps(&memory, web_socket, exactly(2), &dial_context, 290).await;
     assert_eq!(memory.transports(), [WEB_SOCKET, WEB_SOCKET]);
     assert_eq!(accepted(), 0);
     // An observation takes up to 10 s.
-    keeps(&memory, web_socket, 2, &dial_context, 30).await;
+    keeps(&memory, web_socket, exactly(2), &dial_context, 30).await;
     assert_eq!(memory.transports(), [TCP, TCP]);
     assert_eq!(accepted(), 2, "the other one is dialled by TCP alone");
     assert_eq!(dial_context.ways.in_turn(), [TCP, WEB_SOCKET]);
@@ -126,7 +129,7 @@ async fn further_carriers_run_on_what_the_session_does_whatever_others_came_to()
     let dial_context = dial_context(ways_without_tcp().await);
     let memory = silent(None);
     memory.takes_carriers(&[TCP]);
-    keeps(&memory, (&at, TCP), 2, &dial_context, 4).await;
+    keeps(&memory, (&at, TCP), exactly(2), &dial_context, 4).await;
     assert_eq!((memory.transports(), accepted()), (vec![TCP, TCP], 1));
 }
 
@@ -137,8 +140,39 @@ async fn where_one_carrier_has_to_change_all_of_them_do() {
     let memory = silent(None);
     memory.takes_carriers(&[WEB_SOCKET]);
     // The WebSocket request is never answered.
-    keeps(&memory, (&at, WEB_SOCKET), 2, &dial_context, 20).await;
+    keeps(&memory, (&at, WEB_SOCKET), exactly(2), &dial_context, 20).await;
     assert_eq!(memory.transports(), [TCP, TCP]);
+}
+
+/// A pool that grows from one carrier to 16.
+const GROWS: config::Pool = config::Pool {
+    min: 1,
+    max: Some(16),
+};
+
+/// The exit accepts 7 carriers.
+#[tokio::test(start_paused = true)]
+async fn carriers_are_dialled_five_at_a_time_and_once_the_exit_refuses_them_one_at_a_time() {
+    let (at, accepted) = listener();
+    let dial_context = dial_context(Ways::of(config::Transport::Tcp, false, true));
+    let memory = silent(None);
+    memory.takes_carriers_up_to(7, &[TCP]);
+    memory.wants_carriers(16);
+    // The dials after 1, 2, 4, 8, 16, 32 and 60 s come after three batches of five.
+    let failed = keeps(&memory, (&at, TCP), GROWS, &dial_context, 182).await;
+    assert_eq!((memory.transports().len(), accepted()), (7, 15 + 7));
+    assert_eq!(failed, 0, "the session has the carriers that it needs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn further_carriers_that_cannot_be_dialled_are_no_failure_of_the_session() {
+    let memory = silent(None);
+    memory.carried_by(1);
+    memory.wants_carriers(16);
+    let nobody = Address::unresolved("unix:/nobody/listens/here");
+    let dial_context = dial_context(Ways::of(config::Transport::Tcp, false, true));
+    let failed = keeps(&memory, (&nobody, TCP), GROWS, &dial_context, 20).await;
+    assert_eq!(failed, 0);
 }
 
 /// The TCP carriers end because of their losses.
