@@ -433,7 +433,7 @@ impl Session for JmuxSession {
         Some(Receive { stream, ..receive })
     }
 
-    fn payload_moved(&mut self, carrier: CarrierId, length: usize) {
+    fn payload_moved(&mut self, _: Instant, carrier: CarrierId, length: usize) {
         let Some(receive) = self
             .receiving
             .as_mut()

@@ -161,7 +161,7 @@ pub trait Session: Debug {
     fn receiving(&self, carrier: CarrierId) -> Option<Receive>;
 
     /// `length` bytes of the announced payload have left `carrier`.
-    fn payload_moved(&mut self, carrier: CarrierId, length: usize);
+    fn payload_moved(&mut self, now: Instant, carrier: CarrierId, length: usize);
 
     /// The transport of `carrier` measured the round trip time `rtt`, without the queues of either
     /// end. The driver calls this function from time to time. The round trip time bounds how far

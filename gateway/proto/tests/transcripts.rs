@@ -353,7 +353,7 @@ impl Replay {
                 }
                 let length = receive.length.min(self.unread.len());
                 let bytes: Vec<u8> = self.unread.drain(..length).collect();
-                self.session.payload_moved(self.carrier, length);
+                self.session.payload_moved(self.now, self.carrier, length);
                 match receive.stream {
                     Some(_) => self.payload.extend(bytes),
                     None => self.discarded += length,

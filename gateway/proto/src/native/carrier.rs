@@ -67,9 +67,6 @@ pub(super) struct Carrier {
     /// The time at which an acknowledgement is due.
     ack_at: Option<Instant>,
     ack_due: bool,
-    /// The time of the last call with a parameter `now`. The calls for payload do not have this
-    /// parameter.
-    now: Instant,
 }
 
 impl Carrier {
@@ -92,7 +89,6 @@ impl Carrier {
             acknowledged: 0,
             ack_at: None,
             ack_due: false,
-            now,
         }
     }
 
@@ -111,19 +107,13 @@ impl Carrier {
         self.received
     }
 
-    /// Records that `length` bytes were received: a whole frame, or the header before a payload.
+    /// Records that `length` bytes were received: a whole frame, a header, or payload.
     /// `asks`: the frame needs an acknowledgement.
     pub(super) fn take(&mut self, now: Instant, length: usize, asks: bool) {
         self.received += length as u64;
-        self.now = now;
         if asks {
             self.ack_at.get_or_insert(now + ACK_DELAY);
         }
-    }
-
-    /// Payload of `length` bytes was received after its header.
-    pub(super) fn take_payload(&mut self, length: usize, asks: bool) {
-        self.take(self.now, length, asks);
     }
 
     /// The time at which [`Self::handle_timeout`] must be called.
@@ -136,7 +126,6 @@ impl Carrier {
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        self.now = now;
         self.ack_due |= self.ack_at.is_some_and(|at| at <= now);
     }
 

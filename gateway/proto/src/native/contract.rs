@@ -231,8 +231,8 @@ impl Session for NativeSession {
         })
     }
 
-    fn payload_moved(&mut self, carrier: CarrierId, length: usize) {
-        self.move_payload(carrier, length);
+    fn payload_moved(&mut self, now: Instant, carrier: CarrierId, length: usize) {
+        self.move_payload(now, carrier, length);
     }
 
     fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration) {

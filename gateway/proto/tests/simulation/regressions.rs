@@ -290,7 +290,8 @@ fn rustsec_2026_0185_fragments_leave_no_trace_but_their_bytes() {
         dialled
             .hear_bytes(&stream_header(stream, offset, 1, false))
             .unwrap();
-        dialled.session.payload_moved(CarrierId::FIRST, 1);
+        let now = dialled.now;
+        dialled.session.payload_moved(now, CarrierId::FIRST, 1);
     }
     assert_eq!(dialled.session.receive_budget_used(), 10_000);
     let after = format!("{:?}", dialled.session).len();

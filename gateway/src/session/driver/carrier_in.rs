@@ -266,7 +266,7 @@ impl Driver {
                 if length == 0 {
                     return Ok(false);
                 }
-                session.payload_moved(reading.carrier, length);
+                session.payload_moved(reading.now, reading.carrier, length);
                 if let Some(stream) = receive.stream {
                     self.append(session, reading, stream, receive.offset, length);
                 }

@@ -52,11 +52,12 @@ impl Driver {
         carrier.stats.add_received(length);
         self.telemetry.splices.received(length);
         let io = &announced.io;
+        let now = super::now();
         self.update(|session| {
-            session.payload_moved(carrier.id, length);
+            session.payload_moved(now, carrier.id, length);
             let taken = io.deliver_spliced(self.share.pool(), pipe);
             if taken > 0 {
-                session.sink_took(super::now(), io.id, taken);
+                session.sink_took(now, io.id, taken);
                 io.account.received(&self.telemetry, taken);
             }
         });

@@ -129,7 +129,7 @@ impl NativeSession {
     }
 
     /// `length` bytes of announced payload have left their carrier.
-    pub(in crate::native) fn move_payload(&mut self, id: CarrierId, length: usize) {
+    pub(in crate::native) fn move_payload(&mut self, now: Instant, id: CarrierId, length: usize) {
         let Some(carrier) = self.carriers.get_mut(&id) else {
             return;
         };
@@ -145,7 +145,7 @@ impl NativeSession {
         if receiving.length == 0 {
             carrier.receiving = None;
         }
-        carrier.take_payload(length, self.agreed.resume);
+        carrier.take(now, length, self.agreed.resume);
         if let Some(state) = self.streams.get_mut(&stream)
             && state.wants_payload()
             && moved > 0

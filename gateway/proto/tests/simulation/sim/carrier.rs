@@ -299,7 +299,7 @@ impl World {
         let length = portion.range.end - portion.range.start;
         self.sides[side]
             .session
-            .payload_moved(receive.carrier, length as usize);
+            .payload_moved(self.now, receive.carrier, length as usize);
         let Some(stream) = receive.stream else {
             let refused = self.model.went_away[side];
             let known = self.model.of(portion.label);

@@ -152,8 +152,8 @@ impl Session for Forgetful {
         self.inner.receiving(carrier)
     }
 
-    fn payload_moved(&mut self, carrier: CarrierId, length: usize) {
-        self.inner.payload_moved(carrier, length);
+    fn payload_moved(&mut self, now: Instant, carrier: CarrierId, length: usize) {
+        self.inner.payload_moved(now, carrier, length);
     }
 
     fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration) {

@@ -407,7 +407,7 @@ impl Target {
         loop {
             if let Some(receive) = self.session.receiving(carrier) {
                 let length = 1 + choices.below(receive.length);
-                self.session.payload_moved(carrier, length);
+                self.session.payload_moved(self.now, carrier, length);
                 if let Some(id) = receive.stream {
                     let socket = self.sockets.get_mut(&id);
                     let socket = socket.expect("the stream of the payload is unknown");
