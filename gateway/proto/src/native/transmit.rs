@@ -68,8 +68,9 @@ impl NativeSession {
         self.next_control(id)
     }
 
+    /// Calls `each` with the carriers that have something to transmit.
     pub(super) fn each_wanting(&self, each: &mut dyn FnMut(CarrierId)) {
-        // A carrier takes streams of others alone.
+        // Two are enough, because one of them at least waits for another carrier than `id`.
         let mut movable = self.movable();
         let movable = [movable.next(), movable.next()];
         for (&id, carrier) in &self.carriers {
