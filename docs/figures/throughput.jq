@@ -23,8 +23,8 @@ def bar($row; $most):
 
 [
   {word: "direct", class: "direct", cell: cell("direct"; null; "None")},
-  {word: "tunnel with defaults", class: "tunnel", cell: cell("tunnel"; "native"; "None")},
-  {word: "tunnel tuned for the WAN", class: "tunnel", cell: cell("tunnel"; "native"; "WAN")}
+  {word: "tunnel, kernel's buffers", class: "tunnel", cell: cell("tunnel"; "native"; "None")},
+  {word: "tunnel by default", class: "tunnel", cell: cell("tunnel"; "native"; "WAN")}
 ]
 | to_entries | map(.value + {index: .key})
 | (map(.cell.mbit_s.median) | max) as $most

@@ -239,15 +239,8 @@ pub trait Session: Debug {
     }
 
     /// Calls `each` once for each carrier for which [`Self::poll_transmit`] may return a frame. The
-    /// cost is proportional to the number of carriers.
+    /// cost is proportional to the number of carriers. Each change of the session causes this call.
     fn wanting(&self, each: &mut dyn FnMut(CarrierId));
-
-    /// Whether [`Self::poll_transmit`] may return a frame for `carrier`.
-    fn wants_transmit(&self, carrier: CarrierId) -> bool {
-        let mut wants = false;
-        self.wanting(&mut |id| wants |= id == carrier);
-        wants
-    }
 
     /// The next batch that the session [retained](Payload::retained) and no longer needs.
     fn poll_released(&mut self) -> Option<Token>;

@@ -125,7 +125,8 @@ impl Replay {
 
     /// The peer sends its hello. Does not compare our HELLO or HELLO_ACK and our PING.
     fn establish(&mut self, features: u32) {
-        let dialled = self.session.wants_transmit(CarrierId::FIRST);
+        let mut dialled = false;
+        self.session.wanting(&mut |_| dialled = true);
         let parameters = Parameters {
             initial_max_data: 0x1_0000,
             initial_max_stream_data: 0x4000,

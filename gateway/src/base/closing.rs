@@ -13,7 +13,7 @@ pub(crate) enum Reason {
     ClientReset,
     /// The target reset its connection, or the connection failed.
     TargetReset,
-    /// The peer cut the stream without a reason.
+    /// The peer cut the stream without a reason, or all offsets of the stream are used up.
     PeerReset,
     CarrierLost,
     /// The peer sent more bytes than its credit permits.

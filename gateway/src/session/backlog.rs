@@ -23,8 +23,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Minimum bound on unsent bytes in the kernel, so that the carrier stays busy while this process
 /// waits for a processor.
 const NOT_SENT_BYTES_MIN: usize = 128 << 10;
-/// Maximum bound on unsent bytes in the kernel. At every rate that was measured, these bytes take
-/// more than one millisecond.
+/// Maximum bound on unsent bytes in the kernel, which bounds the kernel's memory.
 const NOT_SENT_BYTES_MAX: usize = 4 << 20;
 /// A carrier beside warm carriers stays within its small bounds until the peer has acknowledged this
 /// number of bytes. Its congestion window then is about as large as the smallest bound in the kernel.
@@ -170,6 +169,7 @@ mod tests {
             (NOT_SENT_BYTES_MAX, QUEUED_BYTES_MAX, BATCH_BYTES_MAX)
         );
     }
+
     #[test]
     fn the_bounds_are_larger_on_a_long_path() {
         let kib = |milliseconds, rate| {

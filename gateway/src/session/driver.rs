@@ -161,12 +161,14 @@ impl Engine for Frames {
 
     fn is_idle(driver: &Driver) -> bool {
         let session = driver.engine.session.view();
-        let rests = |carrier: &Rc<Carrier>| {
-            carrier.queue.borrow().is_empty() && !session.wants_transmit(carrier.id)
-        };
-        session.stream_count() == 0
-            && session.is_settled()
-            && driver.carriers.view().values().all(rests)
+        if session.stream_count() > 0 || !session.is_settled() {
+            return false;
+        }
+        let carriers = driver.carriers.view();
+        let mut wants = false;
+        session.wanting(&mut |id| wants |= carriers.contains_key(&id.number().into()));
+        let mut queues = carriers.values().map(|carrier| carrier.queue.borrow());
+        !wants && queues.all(|queue| queue.is_empty())
     }
 
     fn resumes(driver: &Driver) -> bool {

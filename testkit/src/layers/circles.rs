@@ -25,8 +25,9 @@ struct Use {
 /// empty `module` is the whole crate.
 ///
 /// The check compares the modules below each module, each with all of its submodules. So a module
-/// and its submodules may use each other. `tests` are the names of test modules at any depth, whose
-/// uses do not count.
+/// and its submodules may use each other. A use is a path that begins with `crate` or `super`. A
+/// method of a type, and an item that a module above exports again, name no module and do not
+/// count. `tests` are the names of test modules at any depth, whose uses do not count.
 ///
 /// # Panics
 /// With all circles, and with the uses that make them.

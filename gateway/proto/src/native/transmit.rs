@@ -70,11 +70,11 @@ impl NativeSession {
 
     /// Calls `each` with the carriers that have something to transmit.
     pub(super) fn each_wanting(&self, each: &mut dyn FnMut(CarrierId)) {
-        // Two are enough, because one of them at least waits for another carrier than `id`.
-        let mut movable = self.movable();
-        let movable = [movable.next(), movable.next()];
+        // Two are enough: at least one of the two waits for another carrier than `id`.
+        let mut movable = self.movable().map(|(from, _)| from);
+        let waits_for = [movable.next(), movable.next()];
         for (&id, carrier) in &self.carriers {
-            let mut others = movable.iter().flatten().filter(|(from, _)| *from != id);
+            let mut others = waits_for.iter().flatten().filter(|from| **from != id);
             let steals = others.next().is_some() && self.may_steal(id);
             if self.has_transmit(id, carrier, steals) {
                 each(id);
@@ -328,10 +328,12 @@ impl NativeSession {
     }
 
     /// Bulk streams that may send on another carrier, because the kernel accepts no more bytes of
-    /// their own: at most one for each carrier.
+    /// their own: at most one for each carrier. Nothing is movable without another carrier.
     fn movable(&self) -> impl Iterator<Item = (CarrierId, StreamId)> {
         let may = |stream| self.streams.get(&stream).is_some_and(Stream::is_answered);
-        let blocked = self.carriers.iter().filter(|(_, carrier)| carrier.blocked);
+        let are_several = self.carriers.len() > 1;
+        let blocked = self.carriers.iter();
+        let blocked = blocked.filter(move |(_, carrier)| are_several && carrier.blocked);
         blocked.filter_map(move |(id, _)| Some((*id, self.data_ready.movable(*id, may)?)))
     }
 }

@@ -32,6 +32,9 @@ const SMALL_BYTES: u64 = 32 << 10;
 const SMALL_RUN_BYTES: u64 = 64 << 10;
 /// A small stream affects the choice of carriers until the session has sent this many more bytes.
 const SMALL_MEMORY: u64 = 32 << 20;
+/// Maximum number of streams that [`Schedule::movable`] examines. Each change of a session searches,
+/// and a peer that answers no open could make the queue long.
+const SEARCHED_MAX: usize = 16;
 /// Number of bytes that each turn adds to the deficit of a stream.
 const QUANTUM: u64 = 32 << 10;
 
@@ -224,14 +227,16 @@ impl Schedule {
             .collect()
     }
 
-    /// A bulk stream that waits for `carrier`, and for which `may` permits another carrier.
+    /// A bulk stream that waits for `carrier`, and for which `may` permits another carrier. Only the
+    /// first [`SEARCHED_MAX`] streams are examined.
     pub(crate) fn movable(
         &self,
         carrier: CarrierId,
         may: impl Fn(StreamId) -> bool,
     ) -> Option<StreamId> {
         let queues = self.queues.get(&carrier)?;
-        queues.bulk.iter().copied().find(|stream| may(*stream))
+        let mut first = queues.bulk.iter().copied().take(SEARCHED_MAX);
+        first.find(|stream| may(*stream))
     }
 
     /// Moves the waiting batch of `stream` to `carrier`.

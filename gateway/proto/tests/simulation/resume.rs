@@ -137,7 +137,7 @@ fn control_frames_that_nobody_acknowledges_are_bounded_and_go_again_in_order() {
     let first = transmit(&mut session, CarrierId::FIRST);
     let bytes: usize = first.iter().map(Vec::len).sum();
     assert!(((1 << 20)..CONTROL_BYTES_MAX).contains(&bytes), "{bytes}");
-    assert!(!session.wants_transmit(CarrierId::FIRST));
+    session.wanting(&mut |carrier| panic!("{carrier:?} wants to transmit"));
 
     // An acknowledgement makes room for the same number of bytes.
     let received = before + first[..501].iter().map(Vec::len).sum::<usize>() as u64;

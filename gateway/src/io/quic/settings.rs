@@ -32,7 +32,7 @@ const CONTROL_STREAMS_HTTP3: u32 = 8;
 const PACKETS_RECEIVED_MAX: usize = 2 << 20;
 /// Maximum number of bytes in unsent packets that the library holds: twice the number of bytes that
 /// the library sends without a pause.
-pub(crate) const PACKETS_UNSENT_MAX: usize = 64 << 10;
+pub(super) const PACKETS_UNSENT_MAX: usize = 64 << 10;
 
 /// The settings of all connections of a gateway.
 #[derive(Debug, Clone)]

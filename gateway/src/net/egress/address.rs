@@ -100,7 +100,7 @@ impl Address {
         self.ip
     }
 
-    /// Whether the IP address is IPv4; `None`: this gateway has no IP address of the exit.
+    /// Whether the IP address is IPv4; `None`: the IP address is unknown.
     pub(crate) fn is_ipv4(&self) -> Option<bool> {
         self.ip.map(|ip| ip.is_ipv4())
     }

@@ -1,4 +1,5 @@
-//! The sessions of one worker that carry packets, and the choice among the sessions of one owner.
+//! The sessions of one worker that carry packets. The module publishes them to the other workers, and
+//! chooses a session of an owner, on any worker.
 
 use std::cell::OnceCell;
 use std::convert::Infallible;

@@ -43,7 +43,7 @@ impl<L: Link> Bridge<L> {
                     open,
                 }));
             }
-            member.room.is_full();
+            member.room.note_full();
         }
         self.count_up();
         Ok(None)

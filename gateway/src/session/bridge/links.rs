@@ -268,7 +268,7 @@ impl<L: Link> Hears<L> for Hearing<'_, L> {
     }
 
     fn room(&self) {
-        self.member.room.is_free();
+        self.member.room.note_free();
         self.bridge.has_room();
     }
 

@@ -47,14 +47,14 @@ impl Room {
 
     /// Records that the peer takes no more streams for now. A link that has no streams ignores the
     /// event, since such a link has reached no limit.
-    pub(super) fn is_full(&self) {
+    pub(super) fn note_full(&self) {
         self.met.set(Some(self.taken.get()).filter(|met| *met > 0));
         self.one_ended.set(false);
     }
 
     /// Records that the peer takes one more stream. If no stream has ended, the peer has raised its
     /// limit.
-    pub(super) fn is_free(&self) {
+    pub(super) fn note_free(&self) {
         if !self.one_ended.get() {
             self.met.set(None);
         }
@@ -68,18 +68,18 @@ mod tests {
     #[test]
     fn a_bound_that_was_met_stays_until_the_peer_takes_more() {
         let room = Rc::new(Room::default());
-        room.is_full();
+        room.note_full();
         assert_eq!(room.met(), None);
         let mut streams = vec![room.take(), room.take()];
-        room.is_full();
+        room.note_full();
         assert_eq!(room.met(), Some(2));
         streams.pop();
-        room.is_free();
+        room.note_free();
         assert_eq!((room.met(), room.taken()), (Some(2), 1));
         streams.extend([room.take(), room.take()]);
         assert_eq!(room.met(), Some(3));
-        room.is_full();
-        room.is_free();
+        room.note_full();
+        room.note_free();
         assert_eq!(room.met(), None);
     }
 }

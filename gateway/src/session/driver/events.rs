@@ -83,7 +83,7 @@ impl Driver {
     pub(super) fn cut(self: &Rc<Self>, stream: StreamId, cause: Outcome) {
         match (self.stream(stream), self.ending.reason()) {
             (Some(io), Some(reason)) => io.cut(reason),
-            // This side has cut the stream, and has dropped the received bytes.
+            // This side has cut the stream, and no longer counts the received bytes.
             (Some(io), None) if matches!(cause, Outcome::Stalled | Outcome::OffsetsExhausted) => {
                 io.abandon(self, cause.into(), None);
             }

@@ -113,7 +113,7 @@ impl World {
 
     fn write_frames(&mut self, side: usize, link: usize, id: CarrierId, frames: usize) -> usize {
         for taken in 0..frames {
-            let wanted = self.sides[side].session.wants_transmit(id);
+            let wanted = self.sides[side].wants_transmit(id);
             let full = |pipe: &super::pipe::Pipe| pipe.flying_bytes() >= self.profile.pipe_bytes;
             if full(&self.links[link].pipes[side]) {
                 if wanted && full(&self.links[link].pipes[1 - side]) {
@@ -123,11 +123,11 @@ impl World {
                 return taken;
             }
             let Some(frame) = self.sides[side].session.poll_transmit(id) else {
-                let more = self.sides[side].session.wants_transmit(id);
-                assert!(!more, "wants_transmit without a frame");
+                let more = self.sides[side].wants_transmit(id);
+                assert!(!more, "the session wants to transmit, but has no frame");
                 return taken;
             };
-            assert!(wanted, "a frame without wants_transmit: {frame:?}");
+            assert!(wanted, "the session did not want to transmit {frame:?}");
             self.write(side, link, frame);
             self.drop_released(side);
         }
@@ -555,9 +555,9 @@ impl World {
     }
 
     pub fn close_if_ended(&mut self, side: usize, link: usize, id: CarrierId) {
-        let session = &mut self.sides[side].session;
-        if self.links[link].ending[side] && !session.wants_transmit(id) {
-            session.handle_carrier_lost(self.now, id);
+        let state = &mut self.sides[side];
+        if self.links[link].ending[side] && !state.wants_transmit(id) {
+            state.session.handle_carrier_lost(self.now, id);
             self.drop_link(side, link);
         }
     }

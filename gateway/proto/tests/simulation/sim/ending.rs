@@ -61,7 +61,7 @@ impl World {
         let mut open = self.links.iter().filter(|link| !link.gone[side]);
         open.any(|link| {
             let id = link.ids[side].expect("the carrier is not gone");
-            self.sides[side].session.wants_transmit(id)
+            self.sides[side].wants_transmit(id)
         })
     }
 

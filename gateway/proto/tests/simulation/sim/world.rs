@@ -44,6 +44,14 @@ pub struct Retained {
 }
 
 impl Side {
+    /// Whether the session may have a frame for `carrier`.
+    pub fn wants_transmit(&self, carrier: CarrierId) -> bool {
+        let mut wants = false;
+        self.session
+            .wanting(&mut |wanting| wants |= wanting == carrier);
+        wants
+    }
+
     /// Memory of the retained batches in bytes.
     pub fn retained_bytes(&self) -> u64 {
         self.retained.values().map(|batch| batch.held as u64).sum()

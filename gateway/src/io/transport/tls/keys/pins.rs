@@ -15,9 +15,9 @@ use rustls::{
     PeerIncompatible, SignatureScheme,
 };
 
-use super::super::own_keys::hint;
 use crate::io::key_refusal::KeyRefusal;
 use crate::io::proof::{Proof, Standing};
+use crate::io::transport::tls::own_keys::hint;
 
 /// The bytes of a SubjectPublicKeyInfo before an Ed25519 key (RFC 8410).
 const ED25519_SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
