@@ -49,16 +49,6 @@ fn entry_text(
     )
 }
 
-/// The reason why the exit does not listen for the entry's forward. `None`: the exit listens.
-fn problem(entry: &Gate) -> Option<String> {
-    let status = entry.status();
-    status["forwards"][0]["error"].as_str().map(str::to_owned)
-}
-
-fn until_listening(entry: &Gate) {
-    until("the exit listens", || problem(entry).is_none());
-}
-
 /// Whether no process listens on the port. The function makes no connection, because a connection
 /// would open a stream.
 fn is_closed(port: u16) -> bool {
@@ -84,7 +74,7 @@ impl Tunnel {
         let exit = Gate::with_file(&exit_text(carrier, exit, &format!("'{port}'"))).until_ready();
         let text = entry_text(loopback(carrier), entry, port, address, "");
         let entry = Gate::with_file(&text).until_ready();
-        until_listening(&entry);
+        entry.until_listening();
         Self {
             exit,
             entry,
@@ -189,21 +179,25 @@ fn what_an_exit_does_not_allow_is_refused_and_taken_back_and_both_sides_say_so()
     let entry = Gate::with_file(&text).until_ready();
     entry.line(&["WARN", "MT0220", "The exit does not listen"]);
     exit.line(&["WARN", "MT0220", "Listener refused"]);
-    let told = problem(&entry).unwrap();
+    let told = entry.listen_problem().unwrap();
     assert!(told.contains("does not permit"), "{told}");
     assert!(is_closed(port));
     exit.rewrite(&exit_text(carrier, NONE, &format!("'{port}'")));
     exit.line(&["Configuration reloaded"]);
     // A changed forward is requested at once.
     entry.rewrite(&format!("{text}timeouts: {{idleSeconds: 60}}\n"));
-    until_listening(&entry);
+    entry.until_listening();
     let mut client = connect(loopback(port));
     let mut server = accept(&listener);
     exit.rewrite(&exit_text(carrier, NONE, ""));
     until("the port is closed", || is_closed(port));
     until(
         "the entry reports that the exit does not permit the listener",
-        || problem(&entry).is_some_and(|told| told.contains("does not permit")),
+        || {
+            entry
+                .listen_problem()
+                .is_some_and(|told| told.contains("does not permit"))
+        },
     );
     // Open streams continue.
     client.write_all(b"still").unwrap();
@@ -228,7 +222,7 @@ fn a_listener_ends_with_its_carrier_and_is_asked_for_again() {
         until("the carriers of the entry are up", || {
             entry.status()["carriers"].as_array().unwrap().len() == carriers
         });
-        until_listening(&entry);
+        entry.until_listening();
         let client = connect(loopback(port));
         let server = accept(&listener);
         let start = Instant::now();
@@ -441,7 +435,7 @@ fn an_exit_that_names_connections_without_end_costs_no_memory_and_reaches_the_de
     let asked = peer.next_of(1);
     assert_eq!(asked.kind, HEADERS);
     peer.frame(HEADERS, END_HEADERS, 1, &[OK]);
-    until_listening(&entry);
+    entry.until_listening();
     let mut flood = Peer(peer.0.try_clone().unwrap());
     let flood = std::thread::spawn(move || {
         // These messages exceed the window of the stream. The peer ignores the window.
@@ -489,6 +483,10 @@ fn a_peer_that_knows_no_listeners_is_told_by_the_forward() {
     std::thread::spawn(move || while peer.next().is_some() {});
     until(
         "the entry reports that the peer does not support listeners",
-        || problem(&entry).is_some_and(|told| told.contains("does not support listeners")),
+        || {
+            entry
+                .listen_problem()
+                .is_some_and(|told| told.contains("does not support listeners"))
+        },
     );
 }

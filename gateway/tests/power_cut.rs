@@ -49,8 +49,7 @@ fn entry(host: &Namespace, head: &str, exit: &str, port: u16, name: &'static [u8
 /// Waits until every worker of the entry has a listener at the exit.
 fn until_listening(host: &Namespace, entry: &Gate) {
     until("the exit listens for the entry", || {
-        let status = host.enter(|| entry.status());
-        status["ready"] == true && status["forwards"][0]["error"].is_null()
+        host.enter(|| entry.status()["ready"] == true && entry.listen_problem().is_none())
     });
 }
 
@@ -104,12 +103,6 @@ fn a_quic_entry_that_returns_after_a_power_cut_gets_its_connections() {
     a_new_entry_gets_the_connections("QUIC", [98, 99], Duration::from_millis(250));
 }
 
-/// Why the exit does not listen for the entry in `host`.
-fn problem(host: &Namespace, entry: &Gate) -> Option<String> {
-    let status = host.enter(|| entry.status());
-    status["forwards"][0]["error"].as_str().map(str::to_owned)
-}
-
 /// A port belongs to the identity that requested it first, until the last session of this identity
 /// has ended. Nothing tells the exit that the sessions of a host without power have ended.
 #[test]
@@ -138,12 +131,14 @@ fn an_entry_of_another_identity_gets_the_port_of_a_lost_entry() {
     first.run(&["ip", "link", "set", "eth0", "down"]);
     let new = entry(&second, &entry_head("two"), &to(93), port, b"second");
     until("the other identity is refused", || {
-        problem(&second, &new).is_some_and(|told| told.contains("another identity"))
+        second
+            .enter(|| new.listen_problem())
+            .is_some_and(|told| told.contains("another identity"))
     });
     // The exit gives up the lost sessions, and the new entry requests the port again.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let begin = Instant::now();
-    while let Some(told) = problem(&second, &new) {
+    while let Some(told) = second.enter(|| new.listen_problem()) {
         assert!(begin.elapsed() < LOST_WITHIN, "{told}");
         std::thread::sleep(Duration::from_millis(200));
     }

@@ -58,16 +58,6 @@ fn entry(protocol: &str, carrier: u16, port: u16, target: SocketAddr) -> Gate {
     .until_ready()
 }
 
-/// The reason why the exit does not listen for the entry's forward. `None`: the exit listens.
-fn problem(entry: &Gate) -> Option<String> {
-    let status = entry.status();
-    status["forwards"][0]["error"].as_str().map(str::to_owned)
-}
-
-fn until_listening(entry: &Gate) {
-    until("the exit listens", || problem(entry).is_none());
-}
-
 /// Runs each test with each protocol that supports listeners.
 macro_rules! with_each_protocol {
     ($($test:ident),* $(,)?) => {
@@ -158,7 +148,7 @@ fn an_exit_listens_for_an_entry_and_both_count_and_log_the_streams(protocol: &st
             &format!("{port}:{address},bulk"),
         ],
     );
-    until_listening(&entry);
+    entry.until_listening();
     let client = connect(loopback(port));
     let sent = pattern(1, 3 << 20);
     let sending = send_in_background(&client, sent.clone(), true);
@@ -193,7 +183,7 @@ fn what_an_exit_does_not_allow_is_refused_and_both_sides_say_so(protocol: &str) 
     let entry = Gate::with_file(&text).until_ready();
     entry.line(&["WARN", "MT0220", "The exit does not listen"]);
     exit.line(&["WARN", "MT0220", "Listener refused"]);
-    let told = problem(&entry).unwrap();
+    let told = entry.listen_problem().unwrap();
     assert!(
         told.contains("MT0220") && told.contains("does not permit"),
         "{told}"
@@ -208,7 +198,7 @@ fn what_an_exit_does_not_allow_is_refused_and_both_sides_say_so(protocol: &str) 
     exit.line(&["Configuration reloaded"]);
     // A changed forward is requested at once.
     entry.rewrite(&format!("{text}timeouts: {{idleSeconds: 60}}\n"));
-    until_listening(&entry);
+    entry.until_listening();
     let mut client = connect(loopback(port));
     client.write_all(b"now").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
@@ -216,7 +206,7 @@ fn what_an_exit_does_not_allow_is_refused_and_both_sides_say_so(protocol: &str) 
     exit.rewrite(&exit_text(protocol, carrier, ""));
     until("the port is closed", || is_closed(port));
     until("the entry reports a problem of the listener", || {
-        problem(&entry).is_some()
+        entry.listen_problem().is_some()
     });
 }
 
@@ -227,7 +217,9 @@ fn a_port_that_another_process_has_is_refused_with_its_reason(protocol: &str) {
     let _exit = exit(protocol, carrier, taken.port());
     let entry = entry(protocol, carrier, taken.port(), address);
     until("the entry reports that the address is in use", || {
-        problem(&entry).is_some_and(|told| told.contains("MT0103") && told.contains("in use"))
+        entry
+            .listen_problem()
+            .is_some_and(|told| told.contains("MT0103") && told.contains("in use"))
     });
 }
 
@@ -246,7 +238,7 @@ fn streams_of_the_exit_outlive_their_carriers() {
     until("the exit has three carriers", || {
         exit.status()["carriers"].as_array().unwrap().len() == 3
     });
-    until_listening(&entry);
+    entry.until_listening();
     let clients: Vec<_> = (0..STREAMS).map(|_| connect(loopback(port))).collect();
     let targets: Vec<_> = (0..STREAMS).map(|_| accept(&listener)).collect();
     // The first byte identifies each client.
@@ -287,7 +279,7 @@ fn streams_of_the_exit_outlive_their_carriers() {
         assert!(read_all(client) == pattern(down, BYTES), "{number}");
     }
     sending.into_iter().for_each(|sent| sent.join().unwrap());
-    assert!(problem(&entry).is_none());
+    assert!(entry.listen_problem().is_none());
 }
 
 /// The target in the entry's configuration is a host name, which may resolve to a protected
@@ -299,7 +291,7 @@ fn an_entry_dials_for_its_exit_nothing_that_is_protected(protocol: &str) {
     let text = entry_text(protocol, loopback(carrier), port, address, ["", ""]);
     let text = text.replace("host: 127.0.0.1", "host: localhost");
     let entry = Gate::with_file(&text).until_ready();
-    until_listening(&entry);
+    entry.until_listening();
     names_itself(listener, b"t");
     let is_reached = || matches!(connect(loopback(port)).read(&mut [0]), Ok(1));
     assert!(is_reached());
@@ -333,10 +325,10 @@ fn entries_share_a_port_until_the_last_of_them_has_left(protocol: &str) {
     names_itself(one, b"one");
     names_itself(two, b"two");
     let one = entry(protocol, carrier, port, first);
-    until_listening(&one);
+    one.until_listening();
     assert_eq!(name_behind(port), b"one");
     let two = entry(protocol, carrier, port, second);
-    until_listening(&two);
+    two.until_listening();
     // One session keeps this stream, so the other session has fewer streams.
     let held = connect(loopback(port));
     until("an entry serves the port", || {
@@ -389,13 +381,15 @@ fn a_port_is_the_one_identitys_that_asked_first_until_it_has_left() {
     // With several workers, the session of the other entry may be on any worker.
     let exit = Gate::with_file(&format!("{text}workers: 2\n")).until_ready();
     let first = named_entry(&one, carrier, port, b"one");
-    until_listening(&first);
+    first.until_listening();
     let strangers: Vec<_> = (0..3)
         .map(|_| named_entry(&two, carrier, port, b"two"))
         .collect();
     for stranger in &strangers {
         until("the entry with another identity is refused", || {
-            problem(stranger).is_some_and(|told| told.contains("another identity"))
+            stranger
+                .listen_problem()
+                .is_some_and(|told| told.contains("another identity"))
         });
     }
     exit.line(&["Listener refused", "another identity"]);
@@ -409,7 +403,7 @@ fn a_port_is_the_one_identitys_that_asked_first_until_it_has_left() {
     }
     // Sessions of the same identity share the port.
     let again = named_entry(&one, carrier, port, b"one");
-    until_listening(&again);
+    again.until_listening();
     for _ in 0..20 {
         assert_eq!(name_behind(port), b"one");
     }
@@ -434,11 +428,13 @@ fn a_rule_with_a_peer_lets_that_identity_alone_ask() {
     let exit = Gate::with_file(&text).until_ready();
     let stranger = named_entry(&two, carrier, port, b"two");
     until("the entry with another identity is refused", || {
-        problem(&stranger).is_some_and(|told| told.contains("MT0220"))
+        stranger
+            .listen_problem()
+            .is_some_and(|told| told.contains("MT0220"))
     });
     assert!(is_closed(port));
     let entry = named_entry(&one, carrier, port, b"one");
-    until_listening(&entry);
+    entry.until_listening();
     assert_eq!(name_behind(port), b"one");
     // The rule now names another peer, so the port is closed.
     exit.rewrite(&text.replace(&format!("peer={named}"), "peer=another"));
@@ -453,7 +449,7 @@ fn new_connections_go_to_the_entry_with_the_fewest_streams(protocol: &str) {
         entry(protocol, carrier, port, first),
         entry(protocol, carrier, port, second),
     ];
-    entries.iter().for_each(until_listening);
+    entries.iter().for_each(Gate::until_listening);
     let _clients: Vec<_> = (0..10).map(|_| connect(loopback(port))).collect();
     let _accepted: Vec<_> = [one, two]
         .iter()
@@ -472,7 +468,7 @@ fn all_workers_of_both_sides_share_the_port(protocol: &str) {
     ));
     let text = entry_text(protocol, loopback(carrier), port, address, ["", workers]);
     let entry = Gate::with_file(&text).until_ready();
-    until_listening(&entry);
+    entry.until_listening();
     until("both workers serve the port", || {
         let served = (0..20)
             .map(|_| name_behind(port))
@@ -500,7 +496,7 @@ fn an_entry_that_shuts_down_ends_what_it_has_and_takes_nothing_new(protocol: &st
     let (carrier, port) = (free_port(), free_port());
     let _exit = exit(protocol, carrier, port);
     let entry = entry(protocol, carrier, port, address);
-    until_listening(&entry);
+    entry.until_listening();
     let client = connect(loopback(port));
     let target = accept(&listener);
     entry.signal("TERM");
@@ -514,7 +510,7 @@ fn an_exit_that_shuts_down_closes_the_port_and_ends_what_it_has(protocol: &str) 
     let (carrier, port) = (free_port(), free_port());
     let first = exit(protocol, carrier, port);
     let entry = entry(protocol, carrier, port, address);
-    until_listening(&entry);
+    entry.until_listening();
     let client = connect(loopback(port));
     let target = accept(&listener);
     first.signal("TERM");
@@ -522,11 +518,11 @@ fn an_exit_that_shuts_down_closes_the_port_and_ends_what_it_has(protocol: &str) 
     assert_goes_on_to_its_end(client, target);
     assert!(first.wait().success());
     until("the entry reports a problem of the listener", || {
-        problem(&entry).is_some()
+        entry.listen_problem().is_some()
     });
     // Another exit receives the request again.
     let _second = exit(protocol, carrier, port);
-    until_listening(&entry);
+    entry.until_listening();
     drop(connect(loopback(port)));
     assert_eq!(read_all(&accept(&listener)), b"");
 }
@@ -537,7 +533,7 @@ fn forwards_come_go_and_change_while_the_entry_runs(protocol: &str) {
     let _exit = exit(protocol, carrier, port);
     let text = |target| entry_text(protocol, loopback(carrier), port, target, ["", ""]);
     let entry = Gate::with_file(&text(one)).until_ready();
-    until_listening(&entry);
+    entry.until_listening();
     drop(connect(loopback(port)));
     assert_eq!(read_all(&accept(&first)), b"");
     entry.rewrite(&text(two));
@@ -563,7 +559,7 @@ fn limits_of_a_forward_hold_for_streams_that_the_exit_opens(protocol: &str) {
     let limits = ", limits: {streams: 1}";
     let text = entry_text(protocol, loopback(carrier), port, address, [limits, ""]);
     let entry = Gate::with_file(&text).until_ready();
-    until_listening(&entry);
+    entry.until_listening();
     let first = connect(loopback(port));
     let target = accept(&listener);
     assert_reset(&connect(loopback(port)));

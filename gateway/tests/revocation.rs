@@ -248,9 +248,7 @@ fn streams_of_the_exit_end_by_a_rule_of_the_entry() {
         target.port()
     );
     let entry = Gate::with_file(&text).until_ready();
-    until("the exit listens", || {
-        entry.status()["forwards"][0]["error"].is_null()
-    });
+    entry.until_listening();
     let forward = ([127, 0, 0, 1], port).into();
     let open = Open::through(forward, &listener);
     // The rule applies to the dialled name, which is not resolved again.

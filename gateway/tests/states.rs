@@ -208,9 +208,7 @@ fn the_dials_of_a_reverse_forward_count_on_both_sides() {
         bad.port()
     ))
     .until_ready();
-    until("the exit listens", || {
-        entry.status()["forwards"][0]["error"].is_null()
-    });
+    entry.until_listening();
     for _ in 0..2 {
         assert_reset_or_end(&connect(([127, 0, 0, 1], listen).into()));
     }

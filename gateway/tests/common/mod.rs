@@ -237,6 +237,22 @@ impl Gate {
         serde_json::from_str(&self.get("/status").1).unwrap()
     }
 
+    /// The reason why the exit does not listen for this entry's first forward. `None`: the exit
+    /// listens.
+    pub fn listen_problem(&self) -> Option<String> {
+        let status = self.status();
+        // The admin port answers before the workers have begun.
+        let Some(forward) = status["forwards"].get(0) else {
+            return Some("the entry has no forward yet".to_owned());
+        };
+        forward["error"].as_str().map(str::to_owned)
+    }
+
+    /// Waits until the exit listens for this entry's first forward.
+    pub fn until_listening(&self) {
+        until("the exit listens", || self.listen_problem().is_none());
+    }
+
     pub fn until_ready(self) -> Self {
         until("the gateway is ready", || self.get("/readyz").0 == 200);
         self
