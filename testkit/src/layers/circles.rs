@@ -127,7 +127,8 @@ fn resolve(own: &Module, path: &[&str], known: &BTreeSet<Module>) -> Module {
     used
 }
 
-/// The groups of two or more modules that all lead to each other.
+/// The groups of two or more modules in which each module uses all others, directly or through
+/// modules between them.
 fn groups(uses: &[Use]) -> BTreeSet<BTreeSet<&str>> {
     let mut next = BTreeMap::new();
     for Use { from, to, .. } in uses {
@@ -149,7 +150,7 @@ fn groups(uses: &[Use]) -> BTreeSet<BTreeSet<&str>> {
     groups
 }
 
-/// All modules to which uses from `from` lead, where `next` has one step.
+/// All modules that `from` uses, directly or through other modules. `next` has the direct uses.
 fn led_to<'a>(from: &str, next: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut left: Vec<_> = next.get(from).into_iter().flatten().copied().collect();
