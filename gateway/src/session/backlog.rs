@@ -232,7 +232,7 @@ mod tests {
         }
 
         fn probe(&self) -> std::io::Result<Box<dyn PathProbe>> {
-            unimplemented!()
+            Err(std::io::ErrorKind::Unsupported.into())
         }
     }
 }
