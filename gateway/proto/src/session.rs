@@ -239,7 +239,8 @@ pub trait Session: Debug {
     }
 
     /// Calls `each` once for each carrier for which [`Self::poll_transmit`] may return a frame. The
-    /// cost is proportional to the number of carriers. Each change of the session causes this call.
+    /// driver calls this function after each change, so the cost must be at most proportional to the
+    /// number of carriers.
     fn wanting(&self, each: &mut dyn FnMut(CarrierId));
 
     /// The next batch that the session [retained](Payload::retained) and no longer needs.

@@ -489,6 +489,19 @@ mod tests {
     }
 
     #[test]
+    fn the_search_for_a_movable_stream_has_a_bound() {
+        for (before, is_found) in [(SEARCHED_MAX - 1, true), (SEARCHED_MAX, false)] {
+            let mut schedule = Schedule::default();
+            let last = StreamId(before as u64);
+            for stream in 0..=last.0 {
+                schedule.push(HERE, StreamId(stream), BATCH);
+            }
+            let found = schedule.movable(HERE, |stream| stream == last);
+            assert_eq!(found, Some(last).filter(|_| is_found));
+        }
+    }
+
+    #[test]
     fn a_small_stream_is_remembered_for_a_while() {
         let mut schedule = Schedule::default();
         assert!(!schedule.small_lately());
