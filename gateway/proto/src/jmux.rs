@@ -261,19 +261,24 @@ impl Session for JmuxSession {
         self.orphans.clear();
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         for stream in streams {
-            let event = match self.streams.get(&stream).map(|state| state.phase) {
-                Some(Phase::Opening { sent: false, .. }) => Event::OpenReturned { stream },
-                Some(Phase::Opening { sent: true, .. }) => Event::OpenFailed {
+            let Some(state) = self.streams.get(&stream) else {
+                continue;
+            };
+            let event = match state.phase {
+                Phase::Opening { sent: false, .. } => Some(Event::OpenReturned { stream }),
+                Phase::Opening { sent: true, .. } => Some(Event::OpenFailed {
                     stream,
                     refusal: Refusal::new(Reason::General, "the carrier was lost"),
-                },
-                _ => Event::Reset {
+                }),
+                // The stream only waits for its local socket, or for the peer's CLOSE.
+                Phase::Open if state.has_ended() => None,
+                Phase::Accepting | Phase::Open => Some(Event::Reset {
                     stream,
                     cause: Outcome::CarrierLost,
-                },
+                }),
             };
             self.retire(stream);
-            self.events.push_back(event);
+            self.events.extend(event);
         }
     }
 

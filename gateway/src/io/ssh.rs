@@ -55,8 +55,8 @@ pub(crate) const LOGIN_MAX: Duration = Duration::from_secs(60);
 /// first step of an unknown client.
 pub(crate) const NAMES_MAX: Duration = Duration::from_secs(5);
 
-/// Maximum time for sending the disconnect message.
-const CLOSE_MAX: Duration = Duration::from_millis(500);
+/// Maximum time for refusing a connection.
+pub(crate) const CLOSE_MAX: Duration = Duration::from_millis(500);
 
 /// A connection whose peer has proved its identity.
 #[derive(Debug, Clone)]
@@ -168,13 +168,14 @@ impl Connection {
         self.0.events.take()
     }
 
-    /// Sends the peer the reason, within a time limit, and closes the connection.
-    pub(crate) async fn close(&self, text: &str) {
+    /// Sends the peer the reason, and closes the connection once the peer has received it and has
+    /// closed the connection too, or after `within`.
+    pub(crate) async fn close(&self, text: &str, within: Duration) {
         let last_word = async {
             self.disconnect(text).await;
-            self.0.shared.ended().await
+            self.0.wire.ended().await;
         };
-        let _ = tokio::time::timeout(CLOSE_MAX, last_word).await;
+        let _ = tokio::time::timeout(within, last_word).await;
         self.shut();
     }
 

@@ -150,10 +150,11 @@ pub(crate) async fn run(
     tokio::select! {
         never = entry.tasks.fail() => match never {},
         () = entry.drain(arrived, exchanged) => {}
-        () = wait_for(phase, Phase::Deadline) => {}
+        () = wait_for(phase.clone(), Phase::Deadline) => {}
     }
     diallers.iter().for_each(JoinHandle::abort);
-    entry.sessions.end_all().await;
+    let deadline = wait_for(phase, Phase::Deadline);
+    entry.sessions.end_all(deadline).await;
     packets.abort();
     trust.abort();
     Ok(())

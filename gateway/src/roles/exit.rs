@@ -130,9 +130,10 @@ pub(crate) async fn run(
     tokio::select! {
         () = exit.sessions.drained() => {}
         end = &mut serve, if !is_over => end?,
-        () = wait_for(phase, Phase::Deadline) => {}
+        () = wait_for(phase.clone(), Phase::Deadline) => {}
     }
-    exit.sessions.end_all().await;
+    let deadline = wait_for(phase, Phase::Deadline);
+    exit.sessions.end_all(deadline).await;
     packets.abort();
     Ok(())
 }

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use crate::session::driver::Pool;
 use crate::session::end::SessionEnd;
 use crate::session::mux::{Mux, Progress};
+use crate::session::shell::CUT_MAX;
 
 /// Running sessions, oldest first.
 pub(crate) struct Sessions {
@@ -90,8 +91,20 @@ impl Sessions {
         }
     }
 
-    /// Shuts down all sessions, and waits until the sessions and their streams have ended.
-    pub(crate) async fn end_all(&self) {
+    /// Shuts down all sessions, and waits until the sessions and their streams have ended, for at
+    /// most [`CUT_MAX`] after `deadline`.
+    pub(crate) async fn end_all(&self, deadline: impl Future<Output = ()>) {
+        let late = async {
+            deadline.await;
+            tokio::time::sleep(CUT_MAX).await;
+        };
+        tokio::select! {
+            () = self.ended() => {}
+            () = late => {}
+        }
+    }
+
+    async fn ended(&self) {
         let sessions = self.all();
         sessions.iter().for_each(|session| session.shut_down());
         loop {
@@ -152,7 +165,7 @@ mod tests {
             memories[1].goes_away();
             let oldest = all.oldest_going().unwrap();
             assert!(Rc::ptr_eq(&oldest, &sessions[1]));
-            all.end_all().await;
+            all.end_all(std::future::pending()).await;
             assert_eq!(all.len(), 0);
             assert!(sessions.iter().all(|session| session.has_ended()));
         };

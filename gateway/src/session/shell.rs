@@ -48,11 +48,18 @@ use ending::Ending;
 use member::Member;
 use streams::Streams;
 
-/// How long the peer may take to read the close frame and the bytes that precede it.
-pub(super) const LAST_WORD_MAX: Duration = Duration::from_secs(1);
+/// How long the peer of a session that is cut may take to read the close frame and the bytes that
+/// precede it.
+const LAST_WORD_MAX: Duration = Duration::from_secs(1);
+/// How long the peer may take to read the last frames of a carrier that ends in order. The local
+/// ends of the peer's streams may be slow, and a protocol without credit then does not read the
+/// carrier.
+pub(crate) const LINGER_MAX: Duration = Duration::from_secs(15);
 /// How long the process waits, before it exits, for streams to reset their sockets. Kubernetes
 /// kills the process 5 s after the end of the drain time, so this time is shorter.
 const RESETS_MAX: Duration = Duration::from_secs(3);
+/// Maximum time for the end of a session that is cut.
+pub(super) const CUT_MAX: Duration = LAST_WORD_MAX.saturating_add(RESETS_MAX);
 
 /// The part of a session that depends on its protocol.
 pub(crate) trait Engine: Sized + 'static {
@@ -88,7 +95,8 @@ pub(crate) trait Engine: Sized + 'static {
     /// Runs the loops of the session until the session has to end.
     fn run(shell: &Rc<Shell<Self>>) -> impl Future<Output = SessionEnd>;
 
-    /// Ends the session, see [`Shell::end`]. Each carrier ends within [`LAST_WORD_MAX`].
+    /// Ends the session, see [`Shell::end`]. Each carrier ends within
+    /// [`Ending::last_word_max`].
     fn end(shell: &Rc<Shell<Self>>, end: SessionEnd);
 
     /// Ends a session of which a task has panicked.
@@ -311,7 +319,8 @@ impl<E: Engine> Shell<E> {
 
     /// Begins the end of the session. Returns whether this call was the first.
     pub(super) fn begin_end(&self, end: SessionEnd) -> bool {
-        let is_first = self.ending.begin(end);
+        let drained = matches!(end, SessionEnd::ShutDown) && E::is_idle(self);
+        let is_first = self.ending.begin(end, drained);
         if is_first {
             self.share.close();
         }

@@ -321,6 +321,17 @@ impl Stream {
         matches!(self.local, LocalEnd::Closing { abort: true })
     }
 
+    /// Whether both halves have ended in order: this side has sent its end, and the peer's end has
+    /// arrived.
+    pub(super) fn has_ended(&self) -> bool {
+        let sent = match self.local {
+            LocalEnd::EofSent | LocalEnd::CloseSent => true,
+            LocalEnd::Closing { abort } => !abort,
+            LocalEnd::Streaming | LocalEnd::Finishing => false,
+        };
+        sent && self.remote != RemoteEnd::Streaming
+    }
+
     /// Whether the stream is complete: CLOSE is sent and no received payload waits for the local
     /// socket.
     pub(super) fn done(&self) -> bool {

@@ -236,7 +236,7 @@ impl NativeSession {
         }
     }
 
-    /// Ends the session. Every stream is reset and every open fails. Opens that were never
+    /// Ends the session. Every stream of which a half has not ended is reset, and every open fails. Opens that were never
     /// transmitted are returned and may be sent on another session.
     fn end(&mut self) {
         self.state = State::Closed;
@@ -250,7 +250,7 @@ impl NativeSession {
                 .as_ref()
                 .is_some_and(|s| matches!(s.phase, Phase::Opening(_)));
             let unsent = state.as_ref().is_some_and(|s| s.is_unsent());
-            let news = state.is_some_and(Stream::tell_cut);
+            let news = state.is_some_and(|state| !state.has_ended() && state.tell_cut());
             self.retire(stream);
             if opening && unsent {
                 self.events.push_back(Event::OpenReturned { stream });

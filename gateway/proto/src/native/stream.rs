@@ -357,12 +357,14 @@ impl Stream {
         self.recv == RecvHalf::Streaming && self.final_size.is_none() && self.window.due()
     }
 
+    /// Whether both halves have ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.send == SendHalf::Ended && self.recv == RecvHalf::Ended
+    }
+
     /// Whether both halves have ended and no received payload waits for the local socket.
     pub(super) fn done(&self) -> bool {
-        self.send == SendHalf::Ended
-            && self.recv == RecvHalf::Ended
-            && self.stop.is_none()
-            && self.window.buffered() == 0
+        self.has_ended() && self.stop.is_none() && self.window.buffered() == 0
     }
 
     /// The next control frame to send.

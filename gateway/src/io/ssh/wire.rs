@@ -18,11 +18,11 @@ use std::task::{Context, Poll};
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
 };
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use super::channels::Shared;
 use crate::base::telemetry::CarrierStats;
-use crate::io::duplex::ByteStream;
+use crate::io::duplex::{ByteStream, linger};
 use crate::io::transport::Transport;
 
 /// Maximum number of received bytes that wait for the library.
@@ -41,6 +41,7 @@ pub(super) struct Wire {
     pub(super) transport: Rc<dyn Transport>,
     count: Rc<Count>,
     task: AbortHandle,
+    carried: RefCell<Option<JoinHandle<()>>>,
 }
 
 /// Counters of transferred bytes.
@@ -69,11 +70,12 @@ impl Wire {
             writer,
             shared: Arc::clone(shared),
         };
-        let task = tokio::task::spawn_local(moves).abort_handle();
+        let carried = tokio::task::spawn_local(moves);
         let wire = Self {
             transport,
             count,
-            task,
+            task: carried.abort_handle(),
+            carried: RefCell::new(Some(carried)),
         };
         (wire, pipe)
     }
@@ -83,6 +85,16 @@ impl Wire {
         stats.add_received(self.count.received.take() as usize);
         stats.add_sent(self.count.sent.take() as usize);
         *self.count.stats.borrow_mut() = Some(stats);
+    }
+
+    /// Waits until the library has ended the connection, and the peer has received its last bytes
+    /// and closed the transport too.
+    pub(super) async fn ended(&self) {
+        let carried = self.carried.borrow_mut().take();
+        if let Some(carried) = carried {
+            // A panic of the task also ends the connection.
+            let _ = carried.await;
+        }
     }
 
     /// Ends the transport and the library's pipes.
@@ -163,27 +175,37 @@ impl AsyncWrite for Pipe {
     }
 }
 
-/// Moves bytes in both directions until the library has ended or the transport has failed.
+/// Moves bytes in both directions until the library has ended, or the transport has failed. If the
+/// library has ended, then waits until the peer closes the transport too: a transport that is closed
+/// with unread bytes would be reset, and the peer would lose the last bytes.
 async fn carry(
     (reader, writer): (DuplexStream, DuplexStream),
     transport: Rc<dyn Transport>,
     count: Rc<Count>,
     shared: Arc<Shared>,
 ) {
-    let moved = tokio::select! {
-        moved = send(reader, &transport, &count, &shared) => moved,
-        moved = async {
+    let sent = tokio::select! {
+        sent = send(reader, &transport, &count, &shared) => sent,
+        sent = async {
             receive(writer, &transport, &count, &shared).await?;
             // The library's last bytes are still sent.
             std::future::pending().await
-        } => moved,
+        } => sent,
     };
-    if let Err(error) = moved {
+    let ended = match sent {
+        Ok(()) => linger(&*transport).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = ended {
         tracing::debug!(%error, "The transport of an SSH connection has failed");
     }
     transport.shut();
 }
 
+/// Returns at the end of the transport or of the library.
+///
+/// # Errors
+/// The transport has failed, or the peer has sent too many bytes before the login.
 async fn receive(
     mut writer: DuplexStream,
     transport: &Rc<dyn Transport>,
@@ -196,10 +218,13 @@ async fn receive(
         shared.has_room().await;
         buffer.clear();
         if stream.read_buf(&mut buffer).await? == 0 {
-            return writer.shutdown().await;
+            let _ = writer.shutdown().await;
+            return Ok(());
         }
         count.add_received(buffer.len())?;
-        writer.write_all(&buffer).await?;
+        if writer.write_all(&buffer).await.is_err() {
+            return Ok(());
+        }
     }
 }
 
@@ -220,5 +245,40 @@ async fn send(
         stream.write_all(&buffer).await?;
         count.add_sent(buffer.len());
         shared.left(buffer.len());
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use muxtunnel_testkit::socket::pair;
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::io::transport::Tcp;
+
+    #[tokio::test]
+    async fn a_peer_that_reads_late_and_still_writes_receives_the_last_bytes() {
+        let test = async {
+            let (near, mut far) = pair().await;
+            let (wire, mut pipe) = Wire::new(Tcp::boxed(near).into(), &Shared::new(1 << 20));
+            wire.logged_in();
+            let last = vec![7; WRITTEN_MAX];
+            pipe.write_all(&last).await.unwrap();
+            drop(pipe);
+            far.write_all(b"unread").await.unwrap();
+            let mut ended = std::pin::pin!(wire.ended());
+            tokio::select! {
+                biased;
+                () = &mut ended => panic!("the peer has not read the last bytes"),
+                () = tokio::task::yield_now() => {}
+            }
+            let mut received = Vec::new();
+            far.read_to_end(&mut received).await.unwrap();
+            assert!(received == last);
+            drop(far);
+            ended.await;
+        };
+        LocalSet::new().run_until(test).await;
     }
 }

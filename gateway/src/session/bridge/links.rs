@@ -20,8 +20,8 @@ use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::{NoCarrier, PacketLimit, Progress};
 use crate::session::shell::member::{Member as Carried, State};
+use crate::session::shell::now;
 use crate::session::shell::under::Under;
-use crate::session::shell::{LAST_WORD_MAX, now};
 
 const LINKS_MAX: usize = 16;
 /// How long a new link may search for the maximum packet size of its path; quinn needs 6 round
@@ -161,7 +161,7 @@ impl<L: Link> Bridge<L> {
     /// Waits until the session has ended and its links had the time to send their close frames.
     async fn without_last_word(&self) {
         self.ending.begun().await;
-        tokio::time::sleep(LAST_WORD_MAX).await;
+        tokio::time::sleep(self.ending.last_word_max()).await;
     }
 
     /// Handles the end of a link. The link's streams end. If this was the session's last link, the

@@ -24,7 +24,6 @@ use crate::session::backlog::{Backlog, Start};
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::NoCarrier;
-use crate::session::shell::LAST_WORD_MAX;
 use crate::session::shell::member::{Member, State};
 use crate::session::shell::under::Under;
 
@@ -196,7 +195,7 @@ impl Driver {
         }
         if carrier.state() == State::Closing {
             let last_word = carrier_out::say_last_word(&self, &carrier);
-            let _ = tokio::time::timeout(LAST_WORD_MAX, last_word).await;
+            let _ = tokio::time::timeout(self.ending.last_word_max(), last_word).await;
             carrier.set_state(State::Gone);
         }
         self.remove_carrier(&carrier);

@@ -7,6 +7,7 @@ use muxtunnel_proto::Outcome;
 use super::carrier_out::gather_last_word;
 use super::{Carrier, Driver, SessionEnd};
 use crate::base::closing::Reason;
+use crate::stream::local_stream::CUT_DELIVERY_MAX;
 
 impl Driver {
     /// Ends the session: sends its close frame, resets every stream and closes every carrier. `on`
@@ -50,22 +51,39 @@ impl Driver {
         });
     }
 
-    /// After the end of the session and its last events, cuts the streams that are still open. For
-    /// example, a session that ended without a carrier does not report the ends of its streams.
+    /// After the end of the session and its last events, cuts the streams of which a half has not
+    /// ended. For example, a session that ended without a carrier does not report the ends of its
+    /// streams. The other streams still deliver their received bytes, for at most
+    /// [`CUT_DELIVERY_MAX`].
     /// Returns whether this call cut the streams.
     pub(super) fn bury(self: &Rc<Self>) -> bool {
         if !self.ending.bury() {
             return false;
         }
         self.stop_dialling();
+        let mut delivers = false;
         for io in self.streams.all() {
-            if !io.is_done() {
+            if io.has_ended() {
+                delivers |= !io.is_done();
+            } else {
                 self.cut(io.id, Outcome::CarrierLost);
             }
+        }
+        if delivers {
+            tokio::task::spawn_local(Rc::clone(self).end_delivery());
         }
         self.engine.retention.clear(&self.telemetry);
         self.idle_wake.notify_waiters();
         true
+    }
+
+    /// After the end of the session, cuts the streams whose local sockets have not taken the received
+    /// bytes in time.
+    async fn end_delivery(self: Rc<Self>) {
+        tokio::time::sleep(CUT_DELIVERY_MAX).await;
+        for io in self.streams.all() {
+            io.abandon(&self, Reason::CarrierLost, None);
+        }
     }
 
     /// Drops all carriers and streams of a session of which a task has panicked, without calling

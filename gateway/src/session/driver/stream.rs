@@ -287,9 +287,14 @@ impl StreamIo {
         self.life.has_peer_finished() && self.reassembly.borrow().is_empty()
     }
 
+    /// Whether both halves have ended, so that at most received bytes wait for the local socket.
+    pub(super) fn has_ended(&self) -> bool {
+        self.life.has_source_ended() && self.has_all()
+    }
+
     /// Whether nothing is left to transfer in either direction.
     pub(super) fn is_done(&self) -> bool {
-        self.life.has_source_ended() && self.has_all() && self.inbox.borrow().is_empty()
+        self.has_ended() && self.inbox.borrow().is_empty()
     }
 
     /// Whether the peer has not answered the open.

@@ -29,6 +29,7 @@ use crate::ingress::listener::answer::Answer;
 use crate::io::local_socket::LocalSocket;
 use crate::io::transport::{Tcp, Transport};
 use crate::session::mux::{Mux, OpenEnd, Progress};
+use crate::session::shell::LINGER_MAX;
 use crate::stream::account::Local;
 use forgetful::{Forgetful, Wishes};
 
@@ -292,6 +293,62 @@ async fn a_client_that_resets_after_its_end_of_file_ends_the_stream() {
                 break assert_eq!(code, ResetCode::Cancelled.code());
             }
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_whose_halves_have_ended_delivers_its_bytes_after_the_end_of_the_session() {
+    in_time(async {
+        let (driver, mut far) = established(&Rc::default()).await;
+        let (socket, mut client) = pair().await;
+        // The send buffer is full, so that the payload waits in the session.
+        let mut before = 0;
+        socket.writable().await.unwrap();
+        while let Ok(length) = socket.try_write(&[0; 64 << 10]) {
+            before += length;
+        }
+        let connection = Connection {
+            socket: Box::new(LocalSocket::from(socket)),
+            ..connection(target()).await.0
+        };
+        let opened = driver.open("tcp://x:1", Priority::Auto, connection, Box::new(|_| {}));
+        assert!(opened.is_ok());
+        client.shutdown().await.unwrap();
+        take_up(&driver, &mut far).await;
+        let stream = driver.engine.session.view().streams()[0];
+        let payload = [7; 16 << 10];
+        let header = codec::stream_header(stream, 0, payload.len() as u32, true);
+        far.write_all(&[&header, &payload[..]].concat())
+            .await
+            .unwrap();
+        let io = driver.stream(stream).unwrap();
+        while !io.has_ended() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!io.is_done(), "the client's socket took the payload");
+        drop(io);
+        far.shutdown().await.unwrap();
+        while !driver.has_ended() {
+            tokio::task::yield_now().await;
+        }
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).await.unwrap();
+        assert!(received[before..] == payload);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_without_streams_gives_its_peer_more_time_for_the_last_bytes() {
+    in_time(async {
+        let (idle, _far) = established(&Rc::default()).await;
+        idle.shut_down();
+        assert_eq!(idle.ending.last_word_max(), LINGER_MAX);
+        let (cut, _far) = established(&Rc::default()).await;
+        let _client = opened(&cut, target()).await;
+        cut.shut_down();
+        assert!(cut.ending.last_word_max() < LINGER_MAX);
     })
     .await;
 }

@@ -1,11 +1,14 @@
 //! The end of a session.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::base::closing::Reason;
 use crate::session::end::SessionEnd;
+
+use super::{LAST_WORD_MAX, LINGER_MAX};
 
 /// The stages of a session's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub(crate) struct Ending {
     end: Cell<Option<SessionEnd>>,
     /// Why this side cuts the streams; `None`: the peer or a lost carrier ended the streams.
     reason: Cell<Option<Reason>>,
+    /// How long each carrier may take to end.
+    last_word_max: Cell<Duration>,
     begun: Notify,
 }
 
@@ -33,14 +38,19 @@ impl Ending {
             stage: Cell::new(Stage::Running),
             end: Cell::new(None),
             reason: Cell::new(None),
+            last_word_max: Cell::new(LAST_WORD_MAX),
             begun: Notify::new(),
         }
     }
 
-    /// Begins the end. Returns whether this call was the first; only the first call has an effect.
-    pub(super) fn begin(&self, end: SessionEnd) -> bool {
+    /// Begins the end. `drained`: no stream was open. Returns whether this call was the first; only
+    /// the first call has an effect.
+    pub(super) fn begin(&self, end: SessionEnd, drained: bool) -> bool {
         let is_first = !self.has_begun();
         if is_first {
+            if drained {
+                self.last_word_max.set(LINGER_MAX);
+            }
             self.stage.set(Stage::Ended);
             self.reason.set(cut_reason(&end));
             self.end.set(Some(end));
@@ -77,6 +87,12 @@ impl Ending {
     /// Why this side cuts the streams; `None`: the peer or a lost carrier ended the streams.
     pub(crate) fn reason(&self) -> Option<Reason> {
         self.reason.get()
+    }
+
+    /// How long each carrier may take to end: the time in which the peer reads the last bytes and
+    /// closes the carrier.
+    pub(crate) fn last_word_max(&self) -> Duration {
+        self.last_word_max.get()
     }
 
     /// The reason of the end.

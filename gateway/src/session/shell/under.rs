@@ -1,7 +1,6 @@
 //! The connection of a carrier, which its session shares with the library of its protocol.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use muxtunnel_gateway_config::status::CarrierTransport;
 
@@ -11,9 +10,7 @@ use crate::io::duplex;
 use crate::io::proof::Proof;
 use crate::io::transport::{Path, Transport};
 use crate::io::{quic, ssh};
-
-/// How long a carrier that has ended in order waits for the peer to close it too.
-const LINGER_MAX: Duration = Duration::from_secs(15);
+use crate::session::shell::LINGER_MAX;
 
 #[derive(Clone)]
 pub(crate) enum Under {

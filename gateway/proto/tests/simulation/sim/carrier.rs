@@ -588,9 +588,14 @@ impl World {
                 Some(cause) => Verdict::Cut(cause),
                 None => {
                     assert!(
-                        socket.is_complete(),
+                        socket.has_ended(),
                         "{id:?} did not learn of its end: {socket:?}"
                     );
+                    if socket.held > 0 {
+                        self.see(Seen::DeliveredAfterTheSession);
+                    }
+                    let flow = &mut self.model.of(socket.label).flows[1 - side];
+                    flow.delivered += socket.held;
                     Verdict::Complete
                 }
             };

@@ -7,6 +7,8 @@ use super::profile::Protocol;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Seen {
     CleanEnd,
+    /// A stream whose halves had ended delivered its payload after the end of its session.
+    DeliveredAfterTheSession,
     HalfClose,
     EmptyStream,
     CreditExhausted,
@@ -107,9 +109,10 @@ impl Seen {
         Self::ListenGivenUp,
     ];
 
-    const BOTH: [Self; 24] = [
+    const BOTH: [Self; 25] = [
         Self::IdsUsedUp,
         Self::CleanEnd,
+        Self::DeliveredAfterTheSession,
         Self::HalfClose,
         Self::EmptyStream,
         Self::CreditExhausted,

@@ -75,13 +75,13 @@ impl Socket {
         }
     }
 
-    /// Whether the application has read a clean end of file.
-    pub fn sees_end(&self) -> bool {
-        self.held == 0 && self.finish_seen && self.cut.is_none()
+    /// Whether both directions have ended, so that at most received bytes wait for the application.
+    pub fn has_ended(&self) -> bool {
+        self.ended && self.batch.is_none() && self.finish_seen && self.cut.is_none()
     }
 
     /// Whether both directions have ended, as far as the driver can tell.
     pub fn is_complete(&self) -> bool {
-        self.ended && self.batch.is_none() && self.sees_end()
+        self.has_ended() && self.held == 0
     }
 }
