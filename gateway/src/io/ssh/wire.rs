@@ -266,15 +266,21 @@ mod tests {
             let last = vec![7; WRITTEN_MAX];
             pipe.write_all(&last).await.unwrap();
             drop(pipe);
-            far.write_all(b"unread").await.unwrap();
             let mut ended = std::pin::pin!(wire.ended());
             tokio::select! {
                 biased;
                 () = &mut ended => panic!("the peer has not read the last bytes"),
                 () = tokio::task::yield_now() => {}
             }
-            let mut received = Vec::new();
-            far.read_to_end(&mut received).await.unwrap();
+            let (mut received, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+            loop {
+                let length = far.read(&mut piece).await.unwrap();
+                if length == 0 {
+                    break;
+                }
+                received.extend_from_slice(&piece[..length]);
+                far.write_all(b"more").await.unwrap();
+            }
             assert!(received == last);
             drop(far);
             ended.await;
