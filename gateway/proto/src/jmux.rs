@@ -270,7 +270,7 @@ impl Session for JmuxSession {
                     stream,
                     refusal: Refusal::new(Reason::General, "the carrier was lost"),
                 }),
-                // The stream only waits for its local socket, or for the peer's CLOSE.
+                // At most, received payload waits for the local socket.
                 Phase::Open if state.has_ended() => None,
                 Phase::Accepting | Phase::Open => Some(Event::Reset {
                     stream,

@@ -163,6 +163,8 @@ pub struct NativeSession {
     config: NativeConfig,
     side: Side,
     state: State,
+    /// Whether the peer has ended the session in order.
+    closed_in_order: bool,
     carriers: BTreeMap<CarrierId, Carrier>,
     lost: LostCarriers,
     /// The [`CarrierId`] of the next carrier. Only this side uses it.
@@ -264,6 +266,7 @@ impl NativeSession {
             rtt: Rtt::default(),
             streams: BTreeMap::new(),
             ids: StreamIds::new(first, config.streams_max.into()),
+            closed_in_order: false,
             first_offset: 0,
             deadlines: BTreeSet::new(),
             control_ready: ReadyList::default(),

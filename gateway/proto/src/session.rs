@@ -188,8 +188,8 @@ pub trait Session: Debug {
     }
 
     /// The carrier is gone. A session that resumes sends the undelivered bytes over another
-    /// carrier, now or when a carrier is added. Any other session resets every stream of which a
-    /// half has not ended: this side has not sent its end, or the peer's end has not arrived. Opens
+    /// carrier, now or when a carrier is added. Any other session resets every stream, except
+    /// streams whose two halves have ended and of which the peer has received everything. Opens
     /// without an answer then fail, or are returned if they were never transmitted. The session
     /// then [is over](Self::is_over) and empty.
     fn handle_carrier_lost(&mut self, now: Instant, carrier: CarrierId);

@@ -55,8 +55,8 @@ pub(crate) const LOGIN_MAX: Duration = Duration::from_secs(60);
 /// first step of an unknown client.
 pub(crate) const NAMES_MAX: Duration = Duration::from_secs(5);
 
-/// Maximum time for refusing a connection.
-pub(crate) const CLOSE_MAX: Duration = Duration::from_millis(500);
+/// Maximum time for the refusal of a connection.
+const CLOSE_MAX: Duration = Duration::from_millis(500);
 
 /// A connection whose peer has proved its identity.
 #[derive(Debug, Clone)]
@@ -168,18 +168,24 @@ impl Connection {
         self.0.events.take()
     }
 
-    /// Sends the peer the reason, and closes the connection once the peer has received it and has
-    /// closed the connection too, or after `within`.
-    pub(crate) async fn close(&self, text: &str, within: Duration) {
+    /// Sends the peer the reason, within a time limit, and closes the connection.
+    pub(crate) async fn close(&self, text: &str) {
         let last_word = async {
             self.disconnect(text).await;
-            self.0.wire.ended().await;
+            self.linger().await;
         };
-        let _ = tokio::time::timeout(within, last_word).await;
+        let _ = tokio::time::timeout(CLOSE_MAX, last_word).await;
         self.shut();
     }
 
-    async fn disconnect(&self, text: &str) {
+    /// Waits until the peer has received the last bytes of a connection that has ended, and has
+    /// closed it too.
+    pub(crate) async fn linger(&self) {
+        self.0.wire.ended().await;
+    }
+
+    /// Sends the peer the reason, and ends the connection.
+    pub(crate) async fn disconnect(&self, text: &str) {
         let (reason, text) = (Disconnect::ByApplication, text.to_owned());
         // This fails if the connection has ended.
         let _ = match &self.0.handle {

@@ -17,7 +17,6 @@ use crate::base::patience::Patience;
 use crate::io::carrier::Carrier;
 use crate::io::duplex;
 use crate::io::quic::CloseCode;
-use crate::io::ssh;
 use crate::io::transport::Transport;
 use crate::session::end::SessionEnd;
 use crate::session::http2::{GOES_AWAY, PREFACE};
@@ -155,7 +154,7 @@ pub(crate) async fn refuse_unknown(carrier: Carrier) {
     match carrier {
         Carrier::Bytes(carrier) => refuse(&*carrier, SessionCode::UnknownSession, text).await,
         Carrier::Quic(connection) => connection.close(CloseCode::Refused, text),
-        Carrier::Ssh(connection) => connection.close(text, ssh::CLOSE_MAX).await,
+        Carrier::Ssh(connection) => connection.close(text).await,
     }
 }
 
@@ -164,7 +163,7 @@ pub(crate) async fn turn_away(carrier: Carrier, protocol: Protocol) {
     let text = "this exit is shutting down";
     match (carrier, protocol) {
         (Carrier::Quic(connection), _) => connection.close(CloseCode::GoingAway, text),
-        (Carrier::Ssh(connection), _) => connection.close(text, ssh::CLOSE_MAX).await,
+        (Carrier::Ssh(connection), _) => connection.close(text).await,
         (Carrier::Bytes(carrier), Protocol::Native) => {
             refuse(&*carrier, SessionCode::NoError, text).await;
         }

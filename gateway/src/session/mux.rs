@@ -164,8 +164,8 @@ pub(crate) trait Mux {
         refused: Refused,
     ) -> Result<(), Box<NotOpened>>;
 
-    /// Runs the mux to its end. When the function returns, every stream has been reset and every
-    /// carrier is closed. Call this function once.
+    /// Runs the mux to its end. When the function returns, every carrier is closed, and the streams
+    /// are cut or only deliver their received bytes. Call this function once.
     fn run(&self) -> Local<'_, SessionEnd>;
 
     /// Runs a task whose panic ends only the mux.
@@ -177,10 +177,10 @@ pub(crate) trait Mux {
     /// Stops this side from opening further streams; open streams continue.
     fn leave(&self);
 
-    /// Announces the end to the peer, resets every stream and ends [`Self::run`].
+    /// Announces the end to the peer, cuts the open streams and ends [`Self::run`].
     fn shut_down(&self);
 
-    /// Resets every stream, refuses every open and ends [`Self::run`], since the peer no longer
+    /// Cuts the open streams, refuses every open and ends [`Self::run`], since the peer no longer
     /// responds.
     fn give_up(&self, reason: String);
 
@@ -189,7 +189,7 @@ pub(crate) trait Mux {
     /// Waits until the mux has reached `wanted`.
     fn reached(&self, wanted: Progress) -> Local<'_, ()>;
 
-    /// Whether the mux has ended, that is, [`Self::run`] has returned or is about to return.
+    /// Whether the end of the mux has begun: [`Self::run`] returns once the carriers are closed.
     fn has_ended(&self) -> bool;
 
     /// Number of streams that are open or being opened.
@@ -200,7 +200,7 @@ pub(crate) trait Mux {
     fn idle(&self) -> Local<'_, ()>;
 
     /// Call after [`Self::run`]. Waits until every stream has delivered its received bytes and
-    /// reset its socket, within a time limit.
+    /// ended its socket, within a time limit.
     fn streams_gone(&self) -> Local<'_, ()>;
 
     /// The peer's most recent address.

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::session::driver::Pool;
 use crate::session::end::SessionEnd;
 use crate::session::mux::{Mux, Progress};
-use crate::session::shell::CUT_MAX;
+use crate::session::shell::LAST_WORD_MAX;
 
 /// Running sessions, oldest first.
 pub(crate) struct Sessions {
@@ -52,12 +52,12 @@ impl Sessions {
         self.running.borrow().len()
     }
 
-    /// The oldest session whose peer takes no further streams.
+    /// The oldest session whose peer takes no further streams, and that has not begun to end.
     pub(crate) fn oldest_going(&self) -> Option<Rc<dyn Mux>> {
         let running = self.running.borrow();
         let mut going = running
             .values()
-            .filter(|session| session.progress() == Progress::GoingAway);
+            .filter(|session| session.progress() == Progress::GoingAway && !session.has_ended());
         going.next().cloned()
     }
 
@@ -65,13 +65,14 @@ impl Sessions {
     /// The session to evict belongs to the peer that would have the most sessions: the oldest
     /// session that waits, otherwise the newest session.
     pub(crate) fn evicted_for(&self, peer: Option<Rc<str>>) -> Option<Rc<dyn Mux>> {
-        let running = self.running.borrow();
+        let mut running = self.all();
+        running.retain(|session| !session.has_ended());
         let holdings: Vec<_> = running
-            .values()
+            .iter()
             .map(|session| (session.identity(), session.waits()))
             .collect();
         let evicted = evicted(&holdings, &peer)?;
-        running.values().nth(evicted).cloned()
+        running.into_iter().nth(evicted)
     }
 
     /// All running sessions, oldest first.
@@ -91,31 +92,31 @@ impl Sessions {
         }
     }
 
-    /// Shuts down all sessions, and waits until the sessions and their streams have ended, for at
-    /// most [`CUT_MAX`] after `deadline`.
+    /// Shuts down all sessions, and waits until the sessions have ended, for at most
+    /// [`LAST_WORD_MAX`] after `deadline`, and then until their streams have ended.
     pub(crate) async fn end_all(&self, deadline: impl Future<Output = ()>) {
+        let sessions = self.all();
+        sessions.iter().for_each(|session| session.shut_down());
         let late = async {
             deadline.await;
-            tokio::time::sleep(CUT_MAX).await;
+            tokio::time::sleep(LAST_WORD_MAX).await;
         };
         tokio::select! {
             () = self.ended() => {}
             () = late => {}
         }
+        for session in &sessions {
+            session.streams_gone().await;
+        }
     }
 
     async fn ended(&self) {
-        let sessions = self.all();
-        sessions.iter().for_each(|session| session.shut_down());
         loop {
             let ended = self.ended.notified();
             if self.running.borrow().is_empty() {
                 break;
             }
             ended.await;
-        }
-        for session in &sessions {
-            session.streams_gone().await;
         }
     }
 }

@@ -48,18 +48,16 @@ use ending::Ending;
 use member::Member;
 use streams::Streams;
 
-/// How long the peer of a session that is cut may take to read the close frame and the bytes that
-/// precede it.
-const LAST_WORD_MAX: Duration = Duration::from_secs(1);
-/// How long the peer may take to read the last frames of a carrier that ends in order. The local
-/// ends of the peer's streams may be slow, and a protocol without credit then does not read the
-/// carrier.
+/// How long the peer may take to read the close frame and the bytes that precede it, unless
+/// [`LINGER_MAX`] applies.
+pub(super) const LAST_WORD_MAX: Duration = Duration::from_secs(1);
+/// How long the peer may take to read the last frames of a session that ends in order without a
+/// stream. The local ends of the peer's streams may be slow, and with SSH the peer then does not read
+/// the carrier.
 pub(crate) const LINGER_MAX: Duration = Duration::from_secs(15);
-/// How long the process waits, before it exits, for streams to reset their sockets. Kubernetes
+/// How long the process waits, before it exits, for streams to end their sockets. Kubernetes
 /// kills the process 5 s after the end of the drain time, so this time is shorter.
 const RESETS_MAX: Duration = Duration::from_secs(3);
-/// Maximum time for the end of a session that is cut.
-pub(super) const CUT_MAX: Duration = LAST_WORD_MAX.saturating_add(RESETS_MAX);
 
 /// The part of a session that depends on its protocol.
 pub(crate) trait Engine: Sized + 'static {
@@ -311,15 +309,15 @@ impl<E: Engine> Shell<E> {
         self.broken.get()
     }
 
-    /// Ends the session: cuts every stream and closes every carrier. Only the first call sets the
-    /// reason.
+    /// Ends the session: cuts every stream of which a half has not ended, and closes every carrier.
+    /// Only the first call sets the reason.
     pub(super) fn end(self: &Rc<Self>, end: SessionEnd) {
         E::end(self, end);
     }
 
     /// Begins the end of the session. Returns whether this call was the first.
     pub(super) fn begin_end(&self, end: SessionEnd) -> bool {
-        let drained = matches!(end, SessionEnd::ShutDown) && E::is_idle(self);
+        let drained = matches!(end, SessionEnd::ShutDown) && self.streams.is_empty();
         let is_first = self.ending.begin(end, drained);
         if is_first {
             self.share.close();
@@ -384,8 +382,13 @@ impl<E: Engine> Shell<E> {
     }
 
     /// Call after [`Self::run`]. Waits until every stream has delivered its received bytes and
-    /// reset its socket, for at most [`RESETS_MAX`].
+    /// ended its socket, for at most [`RESETS_MAX`].
     pub(crate) async fn streams_gone(&self) {
+        self.streams_gone_within(RESETS_MAX).await;
+    }
+
+    /// Waits until no stream is left. Returns whether this happened in time.
+    pub(super) async fn streams_gone_within(&self, within: Duration) -> bool {
         let gone = async {
             loop {
                 let woken = self.idle_wake.notified();
@@ -395,7 +398,7 @@ impl<E: Engine> Shell<E> {
                 woken.await;
             }
         };
-        let _ = tokio::time::timeout(RESETS_MAX, gone).await;
+        tokio::time::timeout(within, gone).await.is_ok()
     }
 
     /// Removes a stream that has ended.

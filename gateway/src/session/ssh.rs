@@ -32,7 +32,6 @@ use crate::io::transport::Side;
 use crate::session::bridge::link::{self, Below, Hears, Link, NoStream, Opened, Unsent};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
-use crate::session::shell::LINGER_MAX;
 use crate::session::shell::under::Under;
 use ask::Asked;
 use halves::{Line, Over, Receiving, Sending};
@@ -136,7 +135,7 @@ impl Ssh {
                 never = self.traffic.tasks.fail() => match never {},
                 event = self.listens.news() => hears.listened(event),
                 () = self.closing.notified() => {
-                    connection.close("this gateway ends the connection", LINGER_MAX).await;
+                    connection.disconnect("this gateway ends the connection").await;
                     return SessionEnd::Closed;
                 }
                 () = self.probe_due.notified(), if probes.is_empty() => {

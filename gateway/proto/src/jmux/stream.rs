@@ -321,15 +321,10 @@ impl Stream {
         matches!(self.local, LocalEnd::Closing { abort: true })
     }
 
-    /// Whether both halves have ended in order: this side has sent its end, and the peer's end has
-    /// arrived.
+    /// Whether both halves have ended, and the peer has received everything: it sends CLOSE after
+    /// the end of this side has arrived. The application was informed of any other CLOSE.
     pub(super) fn has_ended(&self) -> bool {
-        let sent = match self.local {
-            LocalEnd::EofSent | LocalEnd::CloseSent => true,
-            LocalEnd::Closing { abort } => !abort,
-            LocalEnd::Streaming | LocalEnd::Finishing => false,
-        };
-        sent && self.remote != RemoteEnd::Streaming
+        self.remote == RemoteEnd::Closed
     }
 
     /// Whether the stream is complete: CLOSE is sent and no received payload waits for the local

@@ -206,6 +206,9 @@ impl Session for NativeSession {
     }
 
     fn close(&mut self, error: &SessionError) {
+        let in_order = SessionCode::NoError as u64;
+        self.closed_in_order =
+            matches!(error, SessionError::ClosedByPeer { code, .. } if *code == in_order);
         self.say_last(input::close_code(error), error.to_string());
     }
 

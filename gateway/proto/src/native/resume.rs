@@ -236,13 +236,15 @@ impl NativeSession {
         }
     }
 
-    /// Ends the session. Every stream of which a half has not ended is reset, and every open fails. Opens that were never
-    /// transmitted are returned and may be sent on another session.
+    /// Ends the session. Every stream is reset and every open fails. Opens that were never
+    /// transmitted are returned and may be sent on another session. If the peer has ended the session
+    /// in order, streams whose two halves have ended are not reset: the peer has received everything.
     fn end(&mut self) {
         self.state = State::Closed;
         self.carriers.clear();
         self.lost = LostCarriers::default();
         self.listens = ListenTable::new(matches!(self.side, Side::Dialler));
+        let in_order = self.closed_in_order;
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         for stream in streams {
             let state = self.streams.get_mut(&stream);
@@ -250,7 +252,8 @@ impl NativeSession {
                 .as_ref()
                 .is_some_and(|s| matches!(s.phase, Phase::Opening(_)));
             let unsent = state.as_ref().is_some_and(|s| s.is_unsent());
-            let news = state.is_some_and(|state| !state.has_ended() && state.tell_cut());
+            let news =
+                state.is_some_and(|state| !(in_order && state.has_ended()) && state.tell_cut());
             self.retire(stream);
             if opening && unsent {
                 self.events.push_back(Event::OpenReturned { stream });

@@ -88,7 +88,7 @@ impl Wire {
     }
 
     /// Waits until the library has ended the connection, and the peer has received its last bytes
-    /// and closed the transport too.
+    /// and closed the transport too. A second call returns at once.
     pub(super) async fn ended(&self) {
         let carried = self.carried.borrow_mut().take();
         if let Some(carried) = carried {

@@ -19,7 +19,7 @@ use super::{Exit, Use};
 use crate::base::patience::Patience;
 use crate::io::carrier::Carrier;
 use crate::io::security::Credentials;
-use crate::io::ssh::{self, CLOSE_MAX, Connection, NAMES_MAX, Settings};
+use crate::io::ssh::{self, Connection, NAMES_MAX, Settings};
 use crate::io::transport::Transport;
 use crate::roles::worker::Worker;
 use crate::session::mux::Mux;
@@ -85,7 +85,7 @@ impl Exit {
     fn admit_ssh(self: &Rc<Self>, connection: Connection) {
         let carrier = Carrier::Ssh(connection.clone());
         let Some(place) = self.place(carrier.identity(), Use::First) else {
-            let close = async move { connection.close("too many connections", CLOSE_MAX).await };
+            let close = async move { connection.close("too many connections").await };
             drop(tokio::task::spawn_local(close));
             return;
         };

@@ -195,7 +195,10 @@ impl Driver {
         }
         if carrier.state() == State::Closing {
             let last_word = carrier_out::say_last_word(&self, &carrier);
-            let _ = tokio::time::timeout(self.ending.last_word_max(), last_word).await;
+            tokio::select! {
+                _ = tokio::time::timeout(self.ending.last_word_max(), last_word) => {}
+                _ = carrier.ends_at_once(&self.telemetry) => {}
+            }
             carrier.set_state(State::Gone);
         }
         self.remove_carrier(&carrier);

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use muxtunnel_proto::Outcome;
 
 use super::carrier_out::gather_last_word;
-use super::{Carrier, Driver, SessionEnd};
+use super::{Carrier, Driver, SessionEnd, StreamIo};
 use crate::base::closing::Reason;
 use crate::stream::local_stream::CUT_DELIVERY_MAX;
 
 impl Driver {
-    /// Ends the session: sends its close frame, resets every stream and closes every carrier. `on`
+    /// Ends the session: sends its close frame, cuts its streams and closes every carrier. `on`
     /// is the carrier that caused the end; that carrier sends the close frame if possible. Only the
     /// first call has an effect.
     pub(super) fn end_on(self: &Rc<Self>, end: SessionEnd, on: Option<&Rc<Carrier>>) {
@@ -55,34 +55,44 @@ impl Driver {
     /// ended. For example, a session that ended without a carrier does not report the ends of its
     /// streams. The other streams still deliver their received bytes, for at most
     /// [`CUT_DELIVERY_MAX`].
-    /// Returns whether this call cut the streams.
+    /// Returns whether this call was the first.
     pub(super) fn bury(self: &Rc<Self>) -> bool {
         if !self.ending.bury() {
             return false;
         }
         self.stop_dialling();
-        let mut delivers = false;
+        let mut delivering = Vec::new();
         for io in self.streams.all() {
-            if io.has_ended() {
-                delivers |= !io.is_done();
-            } else {
+            if !io.has_ended() {
                 self.cut(io.id, Outcome::CarrierLost);
+            } else if !io.is_done() {
+                delivering.push(io);
             }
         }
-        if delivers {
-            tokio::task::spawn_local(Rc::clone(self).end_delivery());
+        if !delivering.is_empty() {
+            let driver = Rc::clone(self);
+            tokio::task::spawn_local(Rc::clone(self).guard(async move {
+                driver.end_delivery(delivering).await;
+            }));
         }
         self.engine.retention.clear(&self.telemetry);
         self.idle_wake.notify_waiters();
         true
     }
 
-    /// After the end of the session, cuts the streams whose local sockets have not taken the received
-    /// bytes in time.
-    async fn end_delivery(self: Rc<Self>) {
-        tokio::time::sleep(CUT_DELIVERY_MAX).await;
+    /// After the end of the session, cuts those of the `delivering` streams whose local sockets have
+    /// not taken the received bytes in time.
+    async fn end_delivery(&self, delivering: Vec<Rc<StreamIo>>) {
+        let number = |io: &Rc<StreamIo>| io.id.number();
+        let delivering: Vec<u64> = delivering.iter().map(number).collect();
+        if self.streams_gone_within(CUT_DELIVERY_MAX).await {
+            return;
+        }
+        let reason = self.ending.reason().unwrap_or(Reason::CarrierLost);
         for io in self.streams.all() {
-            io.abandon(&self, Reason::CarrierLost, None);
+            if delivering.contains(&number(&io)) {
+                io.give_up(reason);
+            }
         }
     }
 

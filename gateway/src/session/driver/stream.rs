@@ -251,6 +251,12 @@ impl StreamIo {
         });
     }
 
+    /// Cuts the stream, and drops the received bytes that the local socket has not taken.
+    pub(super) fn give_up(&self, reason: Reason) {
+        self.forget_arrived();
+        self.cut(reason);
+    }
+
     /// Ends both halves at once, without calling the broken session.
     pub(super) fn drop_with(&self, reason: Reason) {
         if self.life.is_returned() {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::{BitRate, Limits};
+use muxtunnel_proto::native::SessionCode;
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
 use muxtunnel_proto::{NativeConfig, NativeSession, Payload, Priority, ResetCode, Token};
 use muxtunnel_testkit::socket::pair;
@@ -328,6 +329,11 @@ async fn a_stream_whose_halves_have_ended_delivers_its_bytes_after_the_end_of_th
         }
         assert!(!io.is_done(), "the client's socket took the payload");
         drop(io);
+        let close = Frame::SessionClose {
+            code: SessionCode::NoError as u64,
+            reason: String::new(),
+        };
+        far.write_all(&codec::encode(&close)).await.unwrap();
         far.shutdown().await.unwrap();
         while !driver.has_ended() {
             tokio::task::yield_now().await;

@@ -43,7 +43,7 @@ impl Ending {
         }
     }
 
-    /// Begins the end. `drained`: no stream was open. Returns whether this call was the first; only
+    /// Begins the end. `drained`: the session ends in order, and has no stream. Returns whether this call was the first; only
     /// the first call has an effect.
     pub(super) fn begin(&self, end: SessionEnd, drained: bool) -> bool {
         let is_first = !self.has_begun();

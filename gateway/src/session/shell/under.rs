@@ -82,9 +82,14 @@ impl Under {
     /// a write of the peer failed meanwhile, the peer's library would drop frames that it has not
     /// read.
     pub(crate) async fn linger(&self) {
-        if let Self::Bytes(transport) = self {
-            let _ = tokio::time::timeout(LINGER_MAX, duplex::linger(&**transport)).await;
-        }
+        let lingers = async {
+            match self {
+                Self::Bytes(transport) => drop(duplex::linger(&**transport).await),
+                Self::Ssh(connection) => connection.linger().await,
+                Self::Quic(_) => {}
+            }
+        };
+        let _ = tokio::time::timeout(LINGER_MAX, lingers).await;
     }
 
     /// Closes the carrier.
