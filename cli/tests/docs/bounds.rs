@@ -63,7 +63,7 @@ const BOUNDS: &[Bound] = &[
     ("frames; header fields", "1 MiB", "src/session/http2.rs", "FRAME_BYTES_MAX"),
     ("frames; header fields", "16 KiB", "src/session/http2.rs", "HEADER_BYTES_MAX"),
     ("bytes that the gateway reads while", "256 KiB", "src/session/http2/ahead.rs", "CONTROL_MAX"),
-    ("time for the peer to read", "15 s", "src/session/shell/under.rs", "LINGER_MAX"),
+    ("time for the peer to read", "15 s", "src/session/shell.rs", "LINGER_MAX"),
     ("connections that arrived at", "1,024", "src/session/http2/listeners.rs", "WAITING_MAX"),
     ("connections of a session of", "16", "src/session/bridge/links.rs", "LINKS_MAX"),
     ("data that a peer may send, per connection | `memory.receive` in total", "16 MiB", "src/io/quic/settings.rs", "STREAM_WINDOW_MAX"),
