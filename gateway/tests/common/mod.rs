@@ -309,11 +309,22 @@ impl Drop for Gate {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("log of the gateway with admin port {}:", self.admin);
-            eprintln!("{}", self.log());
+            let log = self.log();
+            let completed = |line: &&str| line.contains(COMPLETED);
+            let left_out = log.lines().filter(completed).count();
+            eprintln!(
+                "log of the gateway with admin port {}, without {left_out} lines of completed streams:",
+                self.admin
+            );
+            log.lines()
+                .filter(|line| !completed(line))
+                .for_each(|line| eprintln!("{line}"));
         }
     }
 }
+
+/// A log line with this text reports a stream that ended in order.
+const COMPLETED: &str = "reason=\"completed\"";
 
 /// The values of `--protocol` and `--transport` for a protocol that is written as in a
 /// configuration file, such as [`OVER_KCP`].
