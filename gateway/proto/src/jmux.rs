@@ -271,7 +271,7 @@ impl Session for JmuxSession {
                     refusal: Refusal::new(Reason::General, "the carrier was lost"),
                 }),
                 // At most, received payload waits for the local socket.
-                Phase::Open if state.has_ended() => None,
+                Phase::Open if state.close_received() => None,
                 Phase::Accepting | Phase::Open => Some(Event::Reset {
                     stream,
                     cause: Outcome::CarrierLost,

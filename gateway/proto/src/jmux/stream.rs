@@ -321,18 +321,14 @@ impl Stream {
         matches!(self.local, LocalEnd::Closing { abort: true })
     }
 
-    /// Whether both halves have ended, and the peer has received everything: it sends CLOSE after
-    /// the end of this side has arrived. The application was informed of any other CLOSE.
-    pub(super) fn has_ended(&self) -> bool {
-        self.remote == RemoteEnd::Closed
-    }
-
     /// Whether the stream is complete: CLOSE is sent and no received payload waits for the local
     /// socket.
     pub(super) fn done(&self) -> bool {
         self.local == LocalEnd::CloseSent && self.recv.buffered() == 0
     }
 
+    /// Whether the peer has sent CLOSE. After this side's end, it has then received everything. The
+    /// application was informed of any other CLOSE.
     pub(super) fn close_received(&self) -> bool {
         self.remote == RemoteEnd::Closed
     }

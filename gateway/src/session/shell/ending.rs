@@ -43,8 +43,8 @@ impl Ending {
         }
     }
 
-    /// Begins the end. `drained`: the session ends in order, and has no stream. Returns whether this call was the first; only
-    /// the first call has an effect.
+    /// Begins the end. `drained`: the session ends in order, and has no stream. Returns whether this
+    /// call was the first; only the first call has an effect.
     pub(super) fn begin(&self, end: SessionEnd, drained: bool) -> bool {
         let is_first = !self.has_begun();
         if is_first {
