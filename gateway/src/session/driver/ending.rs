@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use muxtunnel_proto::Outcome;
+use muxtunnel_proto::{Outcome, StreamId};
 
 use super::carrier_out::gather_last_word;
-use super::{Carrier, Driver, SessionEnd, StreamIo};
+use super::{Carrier, Driver, SessionEnd};
 use crate::base::closing::Reason;
 use crate::stream::local_stream::CUT_DELIVERY_MAX;
 
@@ -66,7 +66,7 @@ impl Driver {
             if !io.has_ended() {
                 self.cut(io.id, Outcome::CarrierLost);
             } else if !io.is_done() {
-                delivering.push(io);
+                delivering.push(io.id);
             }
         }
         if !delivering.is_empty() {
@@ -82,17 +82,13 @@ impl Driver {
 
     /// After the end of the session, cuts those of the `delivering` streams whose local sockets have
     /// not taken the received bytes in time.
-    async fn end_delivery(&self, delivering: Vec<Rc<StreamIo>>) {
-        let number = |io: &Rc<StreamIo>| io.id.number();
-        let delivering: Vec<u64> = delivering.iter().map(number).collect();
+    async fn end_delivery(&self, delivering: Vec<StreamId>) {
         if self.streams_gone_within(CUT_DELIVERY_MAX).await {
             return;
         }
         let reason = self.ending.reason().unwrap_or(Reason::CarrierLost);
-        for io in self.streams.all() {
-            if delivering.contains(&number(&io)) {
-                io.give_up(reason);
-            }
+        for io in delivering.into_iter().filter_map(|id| self.stream(id)) {
+            io.give_up(reason);
         }
     }
 
