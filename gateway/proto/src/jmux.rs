@@ -304,7 +304,7 @@ impl Session for JmuxSession {
         self.events.pop_front()
     }
 
-    fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit> {
+    fn poll_transmit(&mut self, _: Instant, carrier: CarrierId) -> Option<Transmit> {
         if self.closed {
             return None;
         }

@@ -191,6 +191,8 @@ pub struct NativeSession {
     deadlines: BTreeSet<(Instant, StreamId)>,
     control_ready: ReadyList,
     data_ready: Schedule,
+    /// Small streams have sent lately, and count as active until this time.
+    small_until: Option<Instant>,
     /// Streams that wait for session credit or for room in `retain`.
     blocked: VecDeque<StreamId>,
     departure: Departure,
@@ -271,6 +273,7 @@ impl NativeSession {
             deadlines: BTreeSet::new(),
             control_ready: ReadyList::default(),
             data_ready: Schedule::default(),
+            small_until: None,
             blocked: VecDeque::new(),
             departure: Departure::default(),
             events: VecDeque::new(),

@@ -64,8 +64,8 @@ pub trait Session: Debug {
         true
     }
 
-    /// Whether small streams have sent lately. If the session has several carriers, one of them then
-    /// takes no bulk.
+    /// Whether small streams have sent within the last second or two. If the session has several
+    /// carriers, one of them then takes no bulk.
     fn has_small(&self) -> bool {
         false
     }
@@ -209,7 +209,7 @@ pub trait Session: Debug {
 
     /// The next frame for `carrier`. Control frames go first, then streams take turns. The frames
     /// of one batch follow one another, so the driver can transmit the batch in one write.
-    fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit>;
+    fn poll_transmit(&mut self, now: Instant, carrier: CarrierId) -> Option<Transmit>;
 
     /// Whether the session carries IP packets as well as streams. True only if both ends agreed on
     /// packets.

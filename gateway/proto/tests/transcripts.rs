@@ -398,7 +398,7 @@ impl Replay {
 
     fn transmitted(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        while let Some(transmit) = self.session.poll_transmit(self.carrier) {
+        while let Some(transmit) = self.session.poll_transmit(self.now, self.carrier) {
             match transmit {
                 Transmit::Control { bytes: frame, .. } => bytes.extend(frame),
                 Transmit::Data {

@@ -1,7 +1,10 @@
 //! Computes how many carriers a session can use for the bytes that it sends. This module does no
 //! I/O; `driver/autoscale.rs` samples the carriers.
 //!
-//! The autoscaler requests more carriers while the network holds up all bulk carriers. The round
+//! Next to small streams, bulk gets a second carrier on any path, because small streams cannot
+//! overtake the bulk that a carrier has taken.
+//!
+//! Apart from that, the autoscaler requests more carriers while the network holds up all bulk carriers. The round
 //! trip time must also be long enough for a window to limit the rate. What holds up the carriers
 //! decides how many more it requests:
 //! - A congestion window: as many carriers as streams send bulk, as soon as the rate is steady. So
@@ -62,6 +65,8 @@ const QUIET_NEXT: Duration = Duration::from_secs(5);
 /// The session needs all of its carriers if its rate exceeds this part of the rate that its bulk
 /// carriers could send with one carrier fewer.
 const FULL: f64 = 0.9;
+/// Rate, in bytes per second, from which bulk next to small streams gets a carrier of its own.
+const BULK_RATE: f64 = 1e6;
 /// Rate below which a session is idle, in bytes per second.
 const IDLE_RATE: f64 = 16e3;
 const CARRIERS_MAX: usize = POOL_MAX as usize;
@@ -252,6 +257,9 @@ impl CarrierAutoscaler {
 
     /// Runs while no carrier is on trial, and requests more carriers if they may help.
     fn watch(&mut self, sample: &Sample, passed: Duration) {
+        if sample.small && sample.rate >= BULK_RATE {
+            self.request(2, sample);
+        }
         if !sample.is_held() {
             self.held = self.held.saturating_sub(2 * passed);
             self.held_by_buffers = Duration::ZERO;

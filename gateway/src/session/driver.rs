@@ -64,6 +64,10 @@ use stream::StreamIo;
 pub(crate) use crate::stream::buffers::Pool;
 pub(crate) use carrier::Carrier;
 
+/// Maximum number of bytes that one stream sends before other streams may send, if small streams have
+/// sent lately and the session has one carrier.
+const BESIDE_SMALL_BYTES: usize = 128 << 10;
+
 /// A session of the native protocol or of JMUX.
 pub(crate) type Driver = Shell<Frames>;
 
@@ -266,7 +270,11 @@ impl Driver {
     fn most(&self, of: impl Fn(&Carrier) -> usize) -> usize {
         let carriers = self.carriers.view();
         let bytes = carriers.values().map(|carrier| of(carrier));
-        bytes.max().unwrap_or(SMALL_BYTES)
+        let bytes = bytes.max().unwrap_or(SMALL_BYTES);
+        match carriers.len() {
+            1 if self.engine.session.view().has_small() => bytes.min(BESIDE_SMALL_BYTES),
+            _ => bytes,
+        }
     }
 
     /// Takes one of `pipes`, if at least `count` pipes are free. `None`: the caller has to copy the

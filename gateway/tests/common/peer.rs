@@ -146,7 +146,7 @@ pub fn stream_ids(count: usize) -> Vec<StreamId> {
         .handle_header(now, carrier, &codec::encode(&answer))
         .unwrap();
     assert!(matches!(
-        session.poll_transmit(carrier),
+        session.poll_transmit(now, carrier),
         Some(Transmit::Control { .. })
     ));
     (0..count)

@@ -49,7 +49,7 @@ impl Session for NativeSession {
     }
 
     fn has_small(&self) -> bool {
-        self.data_ready.small_lately()
+        self.small_until.is_some()
     }
 
     fn open(
@@ -287,6 +287,7 @@ impl Session for NativeSession {
             }
         }
         self.check_stalled(now);
+        self.small_until.take_if(|until| *until <= now);
         Ok(())
     }
 
@@ -299,7 +300,8 @@ impl Session for NativeSession {
         let others = self
             .resume_deadline()
             .into_iter()
-            .chain(self.next_stall_check());
+            .chain(self.next_stall_check())
+            .chain(self.small_until);
         carriers.chain(streams).chain(others).min()
     }
 
@@ -307,8 +309,8 @@ impl Session for NativeSession {
         self.events.pop_front()
     }
 
-    fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit> {
-        self.next_transmit(carrier)
+    fn poll_transmit(&mut self, now: Instant, carrier: CarrierId) -> Option<Transmit> {
+        self.next_transmit(now, carrier)
     }
 
     fn has_datagrams(&self) -> bool {

@@ -1,10 +1,13 @@
 //! Creates the frames to transmit, one per call: control frames from dirty bits, then payload.
 
+use std::time::Instant;
+
 use super::carrier::State as CarrierState;
 use super::codec::{self, Frame, stream_header};
 use super::log::{Again, Sent};
 use super::rtt;
 use super::{Carrier, NativeSession, State, Stream};
+use crate::session::schedule::SMALL_MEMORY;
 use crate::session::{CarrierId, FrameHeader, Payload, StreamId, Transmit};
 
 impl NativeSession {
@@ -14,7 +17,7 @@ impl NativeSession {
         up.next().map(|(id, _)| *id)
     }
 
-    pub(super) fn next_transmit(&mut self, id: CarrierId) -> Option<Transmit> {
+    pub(super) fn next_transmit(&mut self, now: Instant, id: CarrierId) -> Option<Transmit> {
         let carrier = self.carriers.get_mut(&id)?;
         carrier.blocked = false;
         if let Some(frame) = carrier.first.pop_front() {
@@ -47,7 +50,9 @@ impl NativeSession {
                 self.data_ready.forget(stream);
                 continue;
             };
-            self.data_ready.pop(id);
+            if self.data_ready.pop(id) {
+                self.small_sent(now);
+            }
             if self.streams.get(&stream).is_some_and(Stream::finishing) {
                 self.control_ready.push(stream);
             }
@@ -66,6 +71,15 @@ impl NativeSession {
         // The last batch may have ended its stream, or the removal of a stream may have raised a
         // limit of the session. Each of these changes needs a control frame.
         self.next_control(id)
+    }
+
+    /// Records that a small stream has sent. The time moves in steps, so that the session's next
+    /// deadline does not change with each frame.
+    fn small_sent(&mut self, now: Instant) {
+        let least = now + SMALL_MEMORY;
+        if self.small_until.is_none_or(|until| until < least) {
+            self.small_until = Some(least + SMALL_MEMORY);
+        }
     }
 
     /// Calls `each` with the carriers that have something to transmit.
@@ -324,7 +338,7 @@ impl NativeSession {
     /// While small streams send, the express carrier takes no bulk of other carriers. Otherwise small
     /// streams would wait behind the bulk.
     fn may_steal(&self, id: CarrierId) -> bool {
-        !self.data_ready.small_lately() || self.express() != Some(id)
+        self.small_until.is_none() || self.express() != Some(id)
     }
 
     /// Bulk streams that may send on another carrier, because the kernel accepts no more bytes of

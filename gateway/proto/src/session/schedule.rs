@@ -20,6 +20,7 @@
 //! [`Schedule::forget`] drops the record.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use super::{CarrierId, Priority, StreamId};
 
@@ -30,8 +31,9 @@ const SMALL_BYTES: u64 = 32 << 10;
 /// Maximum number of bytes that small streams send in a row while other streams wait. The same
 /// limit applies to interactive streams while bulk waits.
 const SMALL_RUN_BYTES: u64 = 64 << 10;
-/// A small stream affects the choice of carriers until the session has sent this many more bytes.
-const SMALL_MEMORY: u64 = 32 << 20;
+/// For how long at least a small stream has an effect on bulk after it has sent. A person who types
+/// sends every 0.1 to 0.3 s.
+pub(crate) const SMALL_MEMORY: Duration = Duration::from_secs(1);
 /// Maximum number of streams that [`Schedule::movable`] examines. Each change of a session searches,
 /// and a peer that answers no open could make the queue long.
 const SEARCHED_MAX: usize = 16;
@@ -118,8 +120,6 @@ pub(crate) struct Schedule {
     flows: BTreeMap<StreamId, Flow>,
     queues: BTreeMap<CarrierId, Queues>,
     sent: u64,
-    /// The number of bytes that all streams had sent when a small stream last sent.
-    small_at: Option<u64>,
 }
 
 impl Schedule {
@@ -164,13 +164,14 @@ impl Schedule {
         queues.current.map(|(stream, _)| stream)
     }
 
-    /// Removes the batch of the stream in front, after the batch has been sent.
-    pub(crate) fn pop(&mut self, carrier: CarrierId) {
+    /// Removes the batch of the stream in front, after the batch has been sent. Returns whether the
+    /// stream went ahead of bulk.
+    pub(crate) fn pop(&mut self, carrier: CarrierId) -> bool {
         let Some(queues) = self.queues.get_mut(&carrier) else {
-            return;
+            return false;
         };
         let Some((stream, class)) = queues.current.take() else {
-            return;
+            return false;
         };
         if let Some(flow) = self.flows.get_mut(&stream) {
             flow.age(self.sent / EPOCH_BYTES);
@@ -192,10 +193,8 @@ impl Schedule {
                 }
                 Class::Bulk => (queues.small_run, queues.interactive_run) = (0, 0),
             }
-            if class != Class::Bulk {
-                self.small_at = Some(self.sent);
-            }
         }
+        class != Class::Bulk
     }
 
     /// Removes a stream that has ended, along with its waiting batch.
@@ -249,13 +248,6 @@ impl Schedule {
         }
         let length = std::mem::take(&mut flow.waiting) as usize;
         self.push(carrier, stream, length);
-    }
-
-    /// Whether a small stream has sent recently, measured in bytes that all streams have sent since
-    /// then.
-    pub(crate) fn small_lately(&self) -> bool {
-        self.small_at
-            .is_some_and(|at| self.sent - at < SMALL_MEMORY)
     }
 
     pub(crate) fn is_empty(&self, carrier: CarrierId) -> bool {
@@ -498,21 +490,6 @@ mod tests {
             }
             let found = schedule.movable(HERE, |stream| stream == last);
             assert_eq!(found, Some(last).filter(|_| is_found));
-        }
-    }
-
-    #[test]
-    fn a_small_stream_is_remembered_for_a_while() {
-        let mut schedule = Schedule::default();
-        assert!(!schedule.small_lately());
-        schedule.push(HERE, StreamId(1), 64);
-        send(&mut schedule);
-        assert!(schedule.small_lately());
-        for sent in 1..=SMALL_MEMORY / BATCH as u64 {
-            schedule.push(HERE, StreamId(2), BATCH);
-            send(&mut schedule);
-            let forgotten = sent == SMALL_MEMORY / BATCH as u64;
-            assert_eq!(schedule.small_lately(), !forgotten);
         }
     }
 }

@@ -7,13 +7,16 @@
 //! loopback. With a smaller bound, a window could not grow with its stream, and a gateway that
 //! waits for a processor would have no payload to send.
 //!
-//! While small streams are active, the allowance for the gateways' own time is almost zero. Bulk
-//! streams then become slightly slower, and small streams wait for a much shorter time.
+//! While small streams are active, and for [`SMALL_MEMORY`] after that, the allowance for the
+//! gateways' own time is almost zero. Bulk streams then become slightly slower, and small streams
+//! wait for a much shorter time.
 //!
 //! The rate is measured where payload is consumed. A measuring interval ends when a quarter of the
 //! bound has been consumed. The measurement needs no timer and no table.
 
 use std::time::{Duration, Instant};
+
+use super::schedule::SMALL_MEMORY;
 
 /// Time that both gateways may take, in addition to the path's round trip, before the carrier has
 /// no payload to send.
@@ -24,8 +27,6 @@ const ALLOWANCE_BESIDE_SMALL: Duration = Duration::from_micros(30);
 /// Tolerance of [`round_trip_max`]: the path's round trip divided by this number, plus one more
 /// [`ALLOWANCE`]. Within the tolerance, the path is treated as unchanged.
 const SPREAD: u32 = 8;
-/// Number of measuring intervals during which a small stream has an effect after it has ended.
-const SMALL_STRETCHES: u64 = 64;
 /// The bound for all streams together before the first measurement.
 const INITIAL_BYTES: u64 = 1 << 20;
 /// A stream that consumes this many bytes in a measuring interval is a bulk stream.
@@ -52,8 +53,8 @@ pub(crate) struct BulkShare {
     streams_before: u64,
     /// Number of streams, bulk or small, that consumed payload in this measuring interval.
     active: u64,
-    /// The last measuring interval with a small stream.
-    small_in: Option<u64>,
+    /// The end of the last measuring interval with a small stream.
+    small_at: Option<Instant>,
 }
 
 /// The consumption of one stream in the current measuring interval.
@@ -76,7 +77,7 @@ impl BulkShare {
             streams: 0,
             streams_before: 0,
             active: 0,
-            small_in: None,
+            small_at: None,
         }
     }
 
@@ -106,26 +107,31 @@ impl BulkShare {
         let since = *self.since.get_or_insert(now);
         self.consumed += length;
         if self.consumed >= self.bytes / 4 {
-            self.measured(rtt, now.saturating_duration_since(since));
+            self.measured(rtt, since, now);
             self.since = Some(now);
         }
         self.bytes / self.streams.max(self.streams_before).max(1)
     }
 
-    /// Updates the bound after a measuring interval of `time`. The bound rises fast, because a
-    /// window that limits its stream must start well above the carrier's congestion window, and
-    /// must grow as fast as this congestion window. The bound falls slowly, because a process that
-    /// waits for a processor appears to have a lower rate.
-    fn measured(&mut self, rtt: Duration, time: Duration) {
-        if self.active > self.streams {
-            self.small_in = Some(self.stretch);
+    /// Updates the bound after a measuring interval. The bound rises fast, because a window that
+    /// limits its stream must start well above the carrier's congestion window, and must grow as
+    /// fast as this congestion window. The bound falls slowly, because a process that waits for a
+    /// processor appears to have a lower rate. But as soon as a small stream is active, the bound
+    /// loses the part of the allowance.
+    fn measured(&mut self, rtt: Duration, since: Instant, now: Instant) {
+        let time = now.saturating_duration_since(since);
+        let lately = |at| now.saturating_duration_since(at) < SMALL_MEMORY;
+        let (alone, beside_small) = (rtt + ALLOWANCE, rtt + ALLOWANCE_BESIDE_SMALL);
+        let mut is_beside_small = self.small_at.is_some_and(lately);
+        // A longer interval has had a pause. Its small streams may have been active before the pause.
+        if self.active > self.streams && time < SMALL_MEMORY {
+            if !is_beside_small {
+                let bytes = self.bytes as f64 * beside_small.div_duration_f64(alone);
+                self.bytes = (bytes as u64).max(self.least);
+            }
+            (self.small_at, is_beside_small) = (Some(now), true);
         }
-        let small_lately = |stretch| self.stretch - stretch < SMALL_STRETCHES;
-        let wanted = if self.small_in.is_some_and(small_lately) {
-            2 * (rtt + ALLOWANCE_BESIDE_SMALL)
-        } else {
-            2 * (rtt + ALLOWANCE)
-        };
+        let wanted = 2 * if is_beside_small { beside_small } else { alone };
         let most = 2 * self.bytes;
         let bytes = u128::from(self.consumed) * wanted.as_nanos() / time.as_nanos().max(1);
         let bytes = u64::try_from(bytes).unwrap_or(most).min(most);
@@ -203,26 +209,44 @@ mod tests {
         );
     }
 
+    /// Bulk at one gigabyte per second, next to which a small stream can be active.
+    struct Both {
+        share: BulkShare,
+        now: Instant,
+        bulk: StreamShare,
+        small: StreamShare,
+    }
+
+    impl Both {
+        /// Returns the bound of bulk.
+        fn run(&mut self, time: Duration, with_small: bool) -> u64 {
+            let until = self.now + time;
+            while self.now < until {
+                self.now += Duration::from_micros(10);
+                if with_small {
+                    self.share.consume(self.now, &mut self.small, 1);
+                }
+                self.share.consume(self.now, &mut self.bulk, 10_000);
+            }
+            self.share.bytes
+        }
+    }
+
     #[test]
-    fn small_streams_take_no_part_and_shorten_what_is_before_them() {
-        let mut share = with_rtt(RTT);
-        let mut now = Instant::now();
-        let (mut bulk, mut small) = (StreamShare::default(), StreamShare::default());
-        for _ in 0..10_000 {
-            now += Duration::from_micros(10);
-            share.consume(now, &mut small, 1);
-            share.consume(now, &mut bulk, 10_000);
-        }
-        let most = share.consume(now, &mut bulk, 10_000);
-        let beside_small = 2 * (RTT + ALLOWANCE_BESIDE_SMALL).as_nanos() as u64;
-        assert!(is_near(most, beside_small), "{most}");
-        // Some time after the end of the small streams, they no longer have an effect.
-        for _ in 0..10_000 {
-            now += Duration::from_micros(10);
-            share.consume(now, &mut bulk, 10_000);
-        }
-        let most = share.consume(now, &mut bulk, 10_000);
-        assert!(is_near(most, SHARE), "{most}");
+    fn a_small_stream_shortens_at_once_what_is_before_it_until_some_time_after_its_end() {
+        const BESIDE_SMALL: u64 = 2 * (RTT.as_nanos() + ALLOWANCE_BESIDE_SMALL.as_nanos()) as u64;
+        let ms = Duration::from_millis;
+        let mut both = Both {
+            share: with_rtt(RTT),
+            now: Instant::now(),
+            bulk: StreamShare::default(),
+            small: StreamShare::default(),
+        };
+        assert!(is_near(both.run(ms(100), false), SHARE));
+        // A measuring interval takes a quarter of 3 ms.
+        assert!(is_near(both.run(ms(1), true), BESIDE_SMALL));
+        assert!(is_near(both.run(SMALL_MEMORY - ms(1), false), BESIDE_SMALL));
+        assert!(is_near(both.run(ms(100), false), SHARE));
     }
 
     #[test]

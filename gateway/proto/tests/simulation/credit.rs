@@ -33,7 +33,7 @@ fn waiting(now: Instant) -> (NativeSession, Vec<StreamId>) {
             .unwrap()
     };
     let streams: Vec<_> = std::iter::repeat_with(&mut open).take(10).collect();
-    transmit(&mut session, CarrierId::FIRST);
+    transmit(&mut session, now, CarrierId::FIRST);
     session.source_ready(streams[0], 1, 1, Token(0));
     for stream in &streams[1..] {
         assert_eq!(session.send_capacity(*stream).unwrap().bytes, 0);

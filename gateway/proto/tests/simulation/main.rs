@@ -15,4 +15,5 @@ mod regressions;
 mod resume;
 mod scenarios;
 mod sim;
+mod small;
 mod sweep;

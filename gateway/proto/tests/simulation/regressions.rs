@@ -99,7 +99,11 @@ impl Dialled {
     }
 
     fn transmit_all(&mut self) {
-        while self.session.poll_transmit(CarrierId::FIRST).is_some() {}
+        while self
+            .session
+            .poll_transmit(self.now, CarrierId::FIRST)
+            .is_some()
+        {}
     }
 }
 

@@ -23,8 +23,12 @@ pub(super) fn hear(session: &mut NativeSession, now: Instant, carrier: CarrierId
     session.handle_header(now, carrier, &bytes).unwrap();
 }
 
-pub(super) fn transmit(session: &mut NativeSession, carrier: CarrierId) -> Vec<Vec<u8>> {
-    let frames = std::iter::from_fn(|| session.poll_transmit(carrier));
+pub(super) fn transmit(
+    session: &mut NativeSession,
+    now: Instant,
+    carrier: CarrierId,
+) -> Vec<Vec<u8>> {
+    let frames = std::iter::from_fn(|| session.poll_transmit(now, carrier));
     frames
         .map(|frame| match frame {
             Transmit::Control { bytes, .. } => bytes,
@@ -33,7 +37,7 @@ pub(super) fn transmit(session: &mut NativeSession, carrier: CarrierId) -> Vec<V
         .collect()
 }
 
-fn ready(now: Instant) -> (NativeSession, Frame) {
+pub(super) fn ready(now: Instant) -> (NativeSession, Frame) {
     ready_with(now, 1 << 30)
 }
 
@@ -44,7 +48,7 @@ pub(super) fn ready_with(now: Instant, data: u64) -> (NativeSession, Frame) {
         ..NativeConfig::default()
     };
     let mut session = NativeSession::dial(config, now);
-    transmit(&mut session, CarrierId::FIRST);
+    transmit(&mut session, now, CarrierId::FIRST);
     let ack = Frame::HelloAck(HelloAck {
         version: VERSION,
         features: codec::RESUME,
@@ -70,11 +74,11 @@ fn acknowledge_all(session: &mut NativeSession, now: Instant) -> u64 {
 }
 
 /// An open stream, and the number of bytes that the peer has received.
-fn opened(session: &mut NativeSession, now: Instant) -> (StreamId, u64) {
+pub(super) fn opened(session: &mut NativeSession, now: Instant) -> (StreamId, u64) {
     let stream = session
         .open(now, "tcp://a:1", Priority::Auto, None)
         .unwrap();
-    transmit(session, CarrierId::FIRST);
+    transmit(session, now, CarrierId::FIRST);
     let opened = Frame::Opened {
         stream,
         address: String::new(),
@@ -92,7 +96,7 @@ fn a_session_says_when_what_it_may_keep_gets_scarce() {
     let mut sent = 0;
     for (held, scarce) in [(half as usize, false), (1, true)] {
         session.source_ready(stream, 1, held, Token(sent));
-        while session.poll_transmit(CarrierId::FIRST).is_some() {}
+        while session.poll_transmit(now, CarrierId::FIRST).is_some() {}
         sent += 1;
         let capacity = session.send_capacity(stream).unwrap();
         assert_eq!(capacity.retain_scarce, scarce);
@@ -118,7 +122,7 @@ fn small_frames_count_with_what_they_take_beyond_their_payload() {
         // This bound protects the test's own memory.
         assert!(frames < most, "more than {most} frames are retained");
         session.source_ready(stream, 1, 1, Token(frames));
-        while session.poll_transmit(CarrierId::FIRST).is_some() {}
+        while session.poll_transmit(now, CarrierId::FIRST).is_some() {}
         frames += 1;
     }
     assert_eq!(frames, most);
@@ -134,7 +138,7 @@ fn control_frames_that_nobody_acknowledges_are_bounded_and_go_again_in_order() {
     for _ in 0..3000 {
         session.open(now, &target, Priority::Auto, None).unwrap();
     }
-    let first = transmit(&mut session, CarrierId::FIRST);
+    let first = transmit(&mut session, now, CarrierId::FIRST);
     let bytes: usize = first.iter().map(Vec::len).sum();
     assert!(((1 << 20)..CONTROL_BYTES_MAX).contains(&bytes), "{bytes}");
     session.wanting(&mut |carrier| panic!("{carrier:?} wants to transmit"));
@@ -147,20 +151,20 @@ fn control_frames_that_nobody_acknowledges_are_bounded_and_go_again_in_order() {
         CarrierId::FIRST,
         &Frame::Ack { received },
     );
-    let more = transmit(&mut session, CarrierId::FIRST);
+    let more = transmit(&mut session, now, CarrierId::FIRST);
     assert!((490..=510).contains(&more.len()), "{}", more.len());
 
     // Unacknowledged frames are sent again, up to the bound, before frames that waited.
     session.handle_carrier_lost(now, CarrierId::FIRST);
     let second = session.add_carrier(now).unwrap();
-    transmit(&mut session, second);
+    transmit(&mut session, now, second);
     hear(&mut session, now, second, &ack);
     let lost = Frame::CarrierLost {
         carrier: 0,
         received,
     };
     hear(&mut session, now, second, &lost);
-    let again = transmit(&mut session, second);
+    let again = transmit(&mut session, now, second);
     let expected: Vec<&Vec<u8>> = first[501..].iter().chain(&more).collect();
     // The first frame is our own CARRIER_LOST.
     assert!(
@@ -180,7 +184,7 @@ fn a_peer_that_never_settles_a_lost_carrier_ends_the_session_in_time() {
     let config = NativeConfig::default();
     session.handle_carrier_lost(began, CarrierId::FIRST);
     let second = session.add_carrier(began).unwrap();
-    transmit(&mut session, second);
+    transmit(&mut session, began, second);
     hear(&mut session, began, second, &ack);
     let end = began + config.resume_timeout;
     assert_eq!(session.poll_timeout(), Some(end));
@@ -199,23 +203,23 @@ fn a_carrier_that_leads_to_another_peer_ends_alone_and_the_session_waits_for_its
     let stream = session
         .open(now, "tcp://a:1", Priority::Auto, None)
         .unwrap();
-    transmit(&mut session, CarrierId::FIRST);
+    transmit(&mut session, now, CarrierId::FIRST);
     session.handle_carrier_lost(now, CarrierId::FIRST);
     let elsewhere = session.add_carrier(now).unwrap();
     session.may_lead_elsewhere(elsewhere);
-    transmit(&mut session, elsewhere);
+    transmit(&mut session, now, elsewhere);
     hear(&mut session, now, elsewhere, &unknown);
     assert!(!session.is_over());
     assert_eq!(session.streams(), [stream]);
     let own = session.add_carrier(now).unwrap();
-    transmit(&mut session, own);
+    transmit(&mut session, now, own);
     hear(&mut session, now, own, &ack);
     assert!(!session.is_over());
 
     // The report of the session's own peer is accepted.
     session.handle_carrier_lost(now, own);
     let own = session.add_carrier(now).unwrap();
-    transmit(&mut session, own);
+    transmit(&mut session, now, own);
     let error = session.handle_header(now, own, &codec::encode(&unknown));
     assert!(
         matches!(error, Err(SessionError::ClosedByPeer { .. })),
@@ -231,7 +235,7 @@ fn carriers_have_a_bound() {
         let carrier = session.add_carrier(now).unwrap();
         // The session permits one hello at a time.
         assert_eq!(session.add_carrier(now), None);
-        transmit(&mut session, carrier);
+        transmit(&mut session, now, carrier);
         hear(&mut session, now, carrier, &ack);
     }
     assert_eq!(session.add_carrier(now), None);
@@ -249,7 +253,7 @@ fn a_session_that_has_lost_half_of_its_carriers_dials_as_many_again() {
     let mut carriers = vec![CarrierId::FIRST];
     for _ in 1..half {
         let carrier = session.add_carrier(now).unwrap();
-        transmit(&mut session, carrier);
+        transmit(&mut session, now, carrier);
         hear(&mut session, now, carrier, &ack);
         carriers.push(carrier);
     }
@@ -258,7 +262,7 @@ fn a_session_that_has_lost_half_of_its_carriers_dials_as_many_again() {
     }
     for _ in 0..half {
         let carrier = session.add_carrier(now).unwrap();
-        transmit(&mut session, carrier);
+        transmit(&mut session, now, carrier);
         hear(&mut session, now, carrier, &ack);
     }
 }

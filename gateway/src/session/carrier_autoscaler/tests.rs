@@ -114,6 +114,19 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 3600;
 
 #[test]
+fn bulk_next_to_small_streams_has_a_carrier_of_its_own_on_a_short_path() {
+    for (small_streams, offered, up) in [(true, ALL, 2), (false, ALL, 1), (true, BULK_RATE / 2.0, 1)] {
+        let mut model = Model {
+            rtt: Duration::from_micros(100),
+            small_streams,
+            ..Model::new()
+        };
+        model.run(MINUTE, offered);
+        assert_eq!(model.up, up, "{small_streams}, {offered}");
+    }
+}
+
+#[test]
 fn an_elephant_that_windows_hold_up_has_all_carriers_within_seconds_and_keeps_them() {
     let mut model = Model::new();
     model.run(40, ALL);

@@ -231,13 +231,13 @@ impl Driver {
     fn gather_from(&self, session: &mut dyn Session, carrier: &Carrier) -> std::io::Result<()> {
         let mut queue = carrier.queue.borrow_mut();
         let queued_max = carrier.backlog.queued_max();
-        let mut in_batch = false;
+        let (now, mut in_batch) = (super::now(), false);
         while in_batch || queue.bytes < queued_max {
             let has_turn = !in_batch && self.packets.have_turn();
             if has_turn && self.gather_packet(session, carrier, &mut queue) {
                 continue;
             }
-            match session.poll_transmit(carrier.id) {
+            match session.poll_transmit(now, carrier.id) {
                 None if has_turn || !self.gather_packet(session, carrier, &mut queue) => break,
                 None => {}
                 Some(Transmit::Control { bytes, .. }) => queue.push_control(&bytes),
@@ -382,7 +382,8 @@ impl Driver {
 /// Takes the remaining frames for a carrier that the session no longer needs.
 pub(super) fn gather_last_word(session: &mut dyn Session, carrier: &Carrier) {
     let mut queue = carrier.queue.borrow_mut();
-    while let Some(Transmit::Control { bytes, .. }) = session.poll_transmit(carrier.id) {
+    let now = super::now();
+    while let Some(Transmit::Control { bytes, .. }) = session.poll_transmit(now, carrier.id) {
         queue.push_control(&bytes);
     }
 }

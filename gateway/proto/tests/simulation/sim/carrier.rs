@@ -122,7 +122,7 @@ impl World {
                 self.sides[side].session.handle_carrier_blocked(id);
                 return taken;
             }
-            let Some(frame) = self.sides[side].session.poll_transmit(id) else {
+            let Some(frame) = self.sides[side].session.poll_transmit(self.now, id) else {
                 let more = self.sides[side].wants_transmit(id);
                 assert!(!more, "the session wants to transmit, but has no frame");
                 return taken;
@@ -427,7 +427,7 @@ impl World {
                 continue;
             }
             let id = self.links[link].ids[side].expect("the carrier is not gone");
-            while let Some(frame) = self.sides[side].session.poll_transmit(id) {
+            while let Some(frame) = self.sides[side].session.poll_transmit(self.now, id) {
                 self.write(side, link, frame);
             }
         }

@@ -29,7 +29,7 @@ pub(super) struct Forgetful {
 }
 
 impl Session for Forgetful {
-    fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit> {
+    fn poll_transmit(&mut self, now: Instant, carrier: CarrierId) -> Option<Transmit> {
         let mut wishes = self.wishes.borrow_mut();
         if let Some((header, payload)) = wishes.again.pop_front() {
             return Some(Transmit::Again {
@@ -38,7 +38,7 @@ impl Session for Forgetful {
                 payload,
             });
         }
-        let mut transmit = self.inner.poll_transmit(carrier);
+        let mut transmit = self.inner.poll_transmit(now, carrier);
         if let Some(Transmit::Data {
             header, payload, ..
         }) = &mut transmit

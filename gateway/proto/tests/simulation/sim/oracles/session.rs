@@ -503,7 +503,7 @@ impl Target {
             let carriers = self.carriers.iter().map(|(id, _)| *id);
             let frame = carriers.collect::<Vec<_>>().into_iter();
             let Some(frame) = frame
-                .map(|id| self.session.poll_transmit(id))
+                .map(|id| self.session.poll_transmit(self.now, id))
                 .find_map(|f| f)
             else {
                 break;
@@ -571,7 +571,7 @@ impl Target {
         self.session.close(error);
         let mut last = 0;
         for (id, _) in &self.carriers {
-            last += std::iter::from_fn(|| self.session.poll_transmit(*id)).count();
+            last += std::iter::from_fn(|| self.session.poll_transmit(self.now, *id)).count();
         }
         assert!(last <= 1, "a frame follows SESSION_CLOSE");
         for (id, _) in &self.carriers {
@@ -579,7 +579,7 @@ impl Target {
         }
         self.drain_events();
         assert!(self.session.is_over());
-        assert_eq!(self.session.poll_transmit(CarrierId::FIRST), None);
+        assert_eq!(self.session.poll_transmit(self.now, CarrierId::FIRST), None);
         assert_eq!(self.session.stream_count(), 0);
         assert_eq!(self.session.receive_budget_used(), 0);
     }
