@@ -58,6 +58,9 @@ pub(crate) struct Measured {
     pub(crate) basis: Basis,
 }
 
+/// Where the gateways run.
+const GATEWAYS: [Place; 2] = [Place::Entry, Place::Exit];
+
 /// The conditions under which a figure was measured.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Basis {
@@ -114,6 +117,7 @@ impl<'a> Bench<'a> {
             usage::machine_in_programs()?,
         );
         let before = usage::cpu(&running.pids());
+        let queued = GATEWAYS.map(|place| usage::queued(&running.pids_at(place)));
         let run = Run {
             bench: self,
             running: &running,
@@ -124,6 +128,7 @@ impl<'a> Bench<'a> {
         let used = usage::cpu(&running.pids())
             .total()
             .saturating_sub(before.total());
+        let ran = clock.elapsed();
         let own = self.own_time_in_programs(&running)?.saturating_sub(own);
         let foreign = usage::machine_in_programs()?
             .saturating_sub(machine)
@@ -131,6 +136,13 @@ impl<'a> Bench<'a> {
         let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
         let mut figures = outcome.figures;
         figures.extend(self.cost(&mut running, outcome.bytes, used)?);
+        if system != System::Direct {
+            let metrics = [Metric::EntryQueuedPercent, Metric::ExitQueuedPercent];
+            for ((place, before), metric) in GATEWAYS.into_iter().zip(queued).zip(metrics) {
+                let queued = usage::queued(&running.pids_at(place)).saturating_sub(before);
+                figures.insert(metric, 100.0 * queued.div_duration_f64(ran));
+            }
+        }
         Ok(Measured {
             figures,
             foreign_share: foreign.as_secs_f64() / (clock.elapsed().as_secs_f64() * processors),

@@ -53,6 +53,11 @@ pub(crate) enum Metric {
     NoRoomPercent,
     /// CPU seconds of both gateways for 10^9 bytes of payload.
     CpuSPerGb,
+    /// Time in which threads of the entry were ready and waited for a processor, in per cent of the
+    /// run. This part of a latency comes from the scheduler.
+    EntryQueuedPercent,
+    /// Like [`Self::EntryQueuedPercent`], for the exit.
+    ExitQueuedPercent,
     /// Peak memory of the entry, MiB.
     EntryRssMib,
     /// Peak memory of the exit, MiB.
@@ -84,6 +89,8 @@ impl Metric {
             Self::LostPercent => "lost %",
             Self::NoRoomPercent => "no room %",
             Self::CpuSPerGb => "CPU-s/GB",
+            Self::EntryQueuedPercent => "entry queued %",
+            Self::ExitQueuedPercent => "exit queued %",
             Self::EntryRssMib => "entry MiB",
             Self::ExitRssMib => "exit MiB",
         }
@@ -113,6 +120,8 @@ impl Metric {
             | Self::LostPercent
             | Self::NoRoomPercent
             | Self::CpuSPerGb
+            | Self::EntryQueuedPercent
+            | Self::ExitQueuedPercent
             | Self::EntryRssMib
             | Self::ExitRssMib => true,
         }

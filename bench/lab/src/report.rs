@@ -146,14 +146,32 @@ impl Report {
         self.rows.iter().find(|other| other.key == key)
     }
 
-    /// The median of a row divided by the median of another system in the same cell.
+    /// The figure of a row divided by the figure of another system in the same cell and round: the
+    /// median over the rounds.
     pub(crate) fn ratio(&self, row: &Row, metric: Metric, to: System) -> Option<f64> {
-        Some(row.median(metric)? / self.beside(row, to)?.median(metric)?)
+        self.paired(row, metric, to, |own, other| own / other)
     }
 
-    /// The median of a row minus the median of another system in the same cell.
+    /// The figure of a row minus the figure of another system in the same cell and round: the median
+    /// over the rounds.
     pub(crate) fn added(&self, row: &Row, metric: Metric, to: System) -> Option<f64> {
-        Some(row.median(metric)? - self.beside(row, to)?.median(metric)?)
+        self.paired(row, metric, to, |own, other| own - other)
+    }
+
+    fn paired(
+        &self,
+        row: &Row,
+        metric: Metric,
+        to: System,
+        of: impl Fn(f64, f64) -> f64,
+    ) -> Option<f64> {
+        let other = self.beside(row, to)?;
+        let rounds = row.figures.iter().zip(&other.figures);
+        let rounds = rounds.filter(|_| row.reason.is_none() && other.reason.is_none());
+        let each: Vec<f64> = rounds
+            .filter_map(|(own, other)| Some(of(*own.get(&metric)?, *other.get(&metric)?)))
+            .collect();
+        Some(spread(&each)?.median)
     }
 
     /// Whether all rows have figures. Rows of peers that are not installed do not count.

@@ -10,6 +10,8 @@ mod packets;
 mod paths;
 mod udp;
 
+use std::time::Duration;
+
 use anyhow::Result;
 use clap::ValueEnum;
 use muxbench::statistics::Window;
@@ -60,6 +62,10 @@ const WAN_WARM_UP_SECONDS: u32 = 4;
 /// change, and the time until a gateway has adapted its windows. A gateway uses 10 s of samples for
 /// its windows.
 const CHANGE_WARM_UP_SECONDS: u32 = CHANGE_AFTER_SECONDS + 20;
+/// Time between two exchanges, as for a person who types fast and holds keys.
+const KEYSTROKE_EVERY: Duration = Duration::from_millis(50);
+/// Measured seconds of [`Scenario::Keystrokes`], so that the 99th percentile has 12 samples above it.
+const KEYSTROKE_SECONDS: u32 = 60;
 /// Seconds until the path changes.
 const CHANGE_AFTER_SECONDS: u32 = 5;
 /// Least seconds of a run on a path that loses frames. Few frames are in flight on such a path, so
@@ -84,6 +90,8 @@ pub(crate) enum Scenario {
     BulkIperf3,
     /// Time of an exchange of 64 bytes, with and without concurrent bulk.
     PingPong,
+    /// Time of an exchange of 64 bytes, 20 a second, with concurrent bulk.
+    Keystrokes,
     /// Connections that are opened, used and closed per second.
     Opens,
     /// Effect of a stalled stream on other streams.
@@ -117,13 +125,14 @@ pub(crate) enum Scenario {
 impl Scenario {
     /// All scenarios, in the order of the tables.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::BulkIperf2,
         Self::BulkWays,
         Self::BulkProtocols,
         Self::BulkUdp,
         Self::BulkIperf3,
         Self::PingPong,
+        Self::Keystrokes,
         Self::Opens,
         Self::StalledReader,
         Self::Fairness,
@@ -149,6 +158,7 @@ impl Scenario {
             Self::BulkUdp => "bulk-udp",
             Self::BulkIperf3 => "bulk-iperf3",
             Self::PingPong => "ping-pong",
+            Self::Keystrokes => "keystrokes",
             Self::Opens => "opens",
             Self::StalledReader => "stalled-reader",
             Self::Fairness => "fairness",
@@ -192,6 +202,7 @@ impl Scenario {
             }
             (Self::BulkUdp, _) => &[1],
             (Self::PingPong, _) => &[0, 1, 10],
+            (Self::Keystrokes, _) => &[1],
             (Self::Opens, _) => &[OPENS_AT_ONCE],
             (Self::StalledReader, _) => &[READERS],
             (Self::Fairness, _) => &[FAIR_STREAMS],
@@ -215,7 +226,7 @@ impl Scenario {
             }
             Self::BulkUdp | Self::PathChange | Self::CrossTraffic => Metric::MbitS,
             Self::BulkPackets => Metric::MbitS,
-            Self::PingPackets => Metric::P99Us,
+            Self::PingPackets | Self::Keystrokes => Metric::P99Us,
             Self::UdpPackets => Metric::LostPercent,
             Self::PingPong => Metric::P50Us,
             Self::Opens => Metric::OpensS,
@@ -236,7 +247,7 @@ impl Scenario {
         match self {
             Self::CarrierCuts | Self::CarrierCutsSmall | Self::FixedStreams => 1,
             Self::PathChange | Self::CrossTraffic => 1,
-            Self::BulkProtocols => 3,
+            Self::BulkProtocols | Self::Keystrokes => 3,
             Self::BulkPackets | Self::PingPackets | Self::UdpPackets => 3,
             _ => u32::MAX,
         }
@@ -316,6 +327,7 @@ impl Times {
             | Scenario::BulkPackets
             | Scenario::BulkIperf3 => window.duration_s,
             Scenario::PingPong if connections > 0 => once + self.seconds,
+            Scenario::Keystrokes => self.warm_up_seconds + KEYSTROKE_SECONDS + 5,
             Scenario::PingPackets => window.duration_s + self.seconds,
             Scenario::UdpPackets => self.seconds + 1,
             Scenario::PingPong | Scenario::Opens => once,
@@ -360,6 +372,7 @@ impl Run<'_> {
             Scenario::BulkUdp => self.bulk_udp(),
             Scenario::BulkIperf3 => self.bulk_iperf3(),
             Scenario::PingPong => self.ping_pong(),
+            Scenario::Keystrokes => self.keystrokes(),
             Scenario::Opens => self.opens(),
             Scenario::StalledReader => self.stalled_reader(),
             Scenario::Fairness => self.fairness(),

@@ -36,6 +36,24 @@ pub(crate) fn cpu(pids: &[u32]) -> Cpu {
     pids.iter().filter_map(|pid| Some(stat(*pid)?.cpu)).sum()
 }
 
+/// For how long the threads of these processes were ready and waited for a processor so far: the
+/// second field of `schedstat`, nanoseconds (Linux: Documentation/scheduler/sched-stats.rst).
+pub(crate) fn queued(pids: &[u32]) -> Duration {
+    let threads = pids
+        .iter()
+        .filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
+    threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("schedstat")).ok())
+        .filter_map(|schedstat| parse_queued(&schedstat))
+        .sum()
+}
+
+fn parse_queued(schedstat: &str) -> Option<Duration> {
+    let nanoseconds = schedstat.split_whitespace().nth(1)?;
+    Some(Duration::from_nanos(nanoseconds.parse().ok()?))
+}
+
 /// The sum of the processes' peak memory in bytes (`VmHWM`).
 pub(crate) fn peak_rss_bytes(pids: &[u32]) -> u64 {
     pids.iter()
@@ -160,6 +178,13 @@ mod tests {
             Some(2 << 20)
         );
         assert_eq!(parse_peak_rss("VmRSS:\t 1 kB\n"), None);
+    }
+
+    #[test]
+    fn the_time_in_queues_for_a_processor_is_the_second_field() {
+        let queued = Some(Duration::from_nanos(250));
+        assert_eq!(parse_queued("900 250 7\n"), queued);
+        assert_eq!(parse_queued("900"), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The 64-byte ping-pong: measures one exchange after the other on one connection, while bulk
-//! streams use the same system.
+//! The 64-byte ping-pong: measures exchanges on one connection, one after the other or at a fixed
+//! rate, while bulk streams use the same system.
 
 use std::{
     io::{Read, Write},
@@ -22,6 +22,9 @@ use crate::metric::{Figures, Metric};
 /// Number of exchanges at the start that are not measured.
 const WARM_UP_EXCHANGES: u32 = 10;
 
+/// Maximum number of seconds for which bulk runs alone.
+const ALONE_SECONDS_MAX: u32 = 5;
+
 /// Flags of the load.
 #[derive(Debug, Args)]
 pub(super) struct PingPong {
@@ -33,7 +36,12 @@ pub(super) struct PingPong {
     /// Number of concurrent bulk streams to the server.
     #[arg(long)]
     bulk: u32,
-    /// Measured seconds of exchanges. Bulk runs alone for as many seconds before the exchanges.
+    /// Milliseconds from the start of an exchange to the start of the next one; 0: one exchange
+    /// directly after the other.
+    #[arg(long, default_value_t = 0)]
+    every_ms: u64,
+    /// Measured seconds of exchanges. Bulk runs alone for as many seconds before the exchanges, at
+    /// most [`ALONE_SECONDS_MAX`].
     #[arg(long)]
     seconds: u32,
     /// Seconds of bulk as warm-up, before all measurements.
@@ -66,7 +74,8 @@ impl PingPong {
     fn exchange_beside_bulk(&self, figures: &mut Figures) -> Result<Histogram<u64>> {
         thread::sleep(Duration::from_secs(self.warm_up_seconds.into()));
         let mut counter = Counter::open(self.server)?;
-        let alone = rate_mbit_s(Duration::from_secs(self.seconds.into()), || counter.bytes())?;
+        let alone = Duration::from_secs(self.seconds.min(ALONE_SECONDS_MAX).into());
+        let alone = rate_mbit_s(alone, || counter.bytes())?;
         ensure!(alone > 0.0, "no byte of bulk arrived");
         let (start, before) = (Instant::now(), counter.bytes()?);
         let times = self.exchange()?;
@@ -93,10 +102,13 @@ impl PingPong {
         for _ in 0..WARM_UP_EXCHANGES {
             exchange()?;
         }
-        let end = Instant::now() + Duration::from_secs(self.seconds.into());
+        let mut next = Instant::now();
+        let end = next + Duration::from_secs(self.seconds.into());
         while Instant::now() < end {
             let nanoseconds = u64::try_from(exchange()?.as_nanos()).unwrap_or(u64::MAX);
             times.saturating_record(nanoseconds);
+            next += Duration::from_millis(self.every_ms);
+            thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         Ok(times)
     }

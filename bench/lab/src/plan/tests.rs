@@ -93,6 +93,7 @@ fn a_figure_of_the_machine_has_a_control() {
                     continue;
                 }
                 Metric::ReconnectMs | Metric::RecoveredMs => continue,
+                Metric::EntryQueuedPercent | Metric::ExitQueuedPercent => continue,
                 Metric::EntryRssMib | Metric::ExitRssMib => continue,
                 Metric::OutOfOrder | Metric::LostPercent | Metric::NoRoomPercent => continue,
             };

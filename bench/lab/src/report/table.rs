@@ -124,6 +124,13 @@ fn columns(scenario: Scenario) -> &'static [Column] {
             Median(Metric::BulkPercent),
             Median(Metric::CpuSPerGb),
         ],
+        Scenario::Keystrokes => &[
+            Range(Metric::P99Us),
+            Median(Metric::P50Us),
+            Median(Metric::BulkPercent),
+            Median(Metric::EntryQueuedPercent),
+            Median(Metric::ExitQueuedPercent),
+        ],
         Scenario::BulkPackets => &[
             Range(Metric::MbitS),
             OfDirect(Metric::MbitS),

@@ -4,7 +4,10 @@ use std::{env, fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{FIXED_BYTES, FIXED_PATIENCE_SECONDS, HOLD_SECONDS, Outcome, Run};
+use super::{
+    FIXED_BYTES, FIXED_PATIENCE_SECONDS, HOLD_SECONDS, KEYSTROKE_EVERY, KEYSTROKE_SECONDS, Outcome,
+    Run,
+};
 use crate::{
     load,
     network::Network,
@@ -46,11 +49,20 @@ impl Run<'_> {
 
     /// `warm_up_seconds`: warm-up of the concurrent bulk.
     pub(super) fn ping_pong_after(&self, warm_up_seconds: u32) -> Result<Outcome> {
-        let seconds = self.times.seconds;
+        self.exchanges(self.times.seconds, 0, warm_up_seconds)
+    }
+
+    pub(super) fn keystrokes(&self) -> Result<Outcome> {
+        let every_ms = KEYSTROKE_EVERY.as_millis() as u64;
+        self.exchanges(KEYSTROKE_SECONDS, every_ms, self.times.warm_up_seconds)
+    }
+
+    fn exchanges(&self, seconds: u32, every_ms: u64, warm_up_seconds: u32) -> Result<Outcome> {
         self.load(
             2 * seconds + warm_up_seconds,
             &format!(
-                "ping-pong --server {} --bulk {} --seconds {seconds} --warm-up-seconds {warm_up_seconds}",
+                "ping-pong --server {} --bulk {} --every-ms {every_ms} --seconds {seconds} \
+                 --warm-up-seconds {warm_up_seconds}",
                 self.server(),
                 self.connections,
             ),

@@ -397,10 +397,14 @@ fn beside_bulk() -> Vec<Target> {
             bound,
         )
     };
+    let keystrokes =
+        |measure, bound| on_loopback(MuxgateNative, Scenario::Keystrokes, None, measure, bound);
     vec![
-        ping_pong(1, Added(Metric::P99Us, Direct), AtMost(1_000.0)),
-        ping_pong(1, Value(Metric::BulkPercent), AtLeast(80.0)),
+        ping_pong(1, Added(Metric::P99Us, RelayCopy), AtMost(500.0)),
+        ping_pong(1, Value(Metric::BulkPercent), AtLeast(85.0)),
         ping_pong(10, Added(Metric::P99Us, Direct), AtMost(4_000.0)),
+        keystrokes(Added(Metric::P99Us, RelayCopy), AtMost(500.0)),
+        keystrokes(Value(Metric::BulkPercent), AtLeast(85.0)),
     ]
 }
 
