@@ -27,7 +27,7 @@ use crate::io::tun::{self, TunError};
 pub(crate) use forwarding::Forwarding;
 pub(crate) use host::HostAddresses;
 use link::Link;
-pub(crate) use queues::{check_made_for, check_opened};
+pub(crate) use queues::{await_start, check_made_for, check_opened};
 
 /// Maximum number of packets that the kernel queues for a busy gateway: at 10 Gbit/s, half a second
 /// of packets of 64 KiB.

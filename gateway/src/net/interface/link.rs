@@ -4,7 +4,7 @@ use std::io;
 
 use netlink_packet_core::Nla;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{InfoData, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{InfoData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 
 use crate::io::netlink::Netlink;
 
@@ -22,6 +22,8 @@ const IFF_TUN: u32 = 1;
 #[derive(Debug, Default)]
 pub(super) struct Link {
     pub(super) index: u32,
+    /// Whether the interface is up, but the kernel still drops its packets.
+    pub(super) is_starting: bool,
     /// Whether the interface is a TUN interface, and not a TAP interface.
     pub(super) is_tun: bool,
     /// Whether the interface remains after the last process has closed it.
@@ -62,8 +64,10 @@ impl Link {
     }
 
     fn of(message: &LinkMessage) -> Self {
+        let flags = message.header.flags;
         let mut link = Self {
             index: message.header.index,
+            is_starting: flags.contains(LinkFlags::Up) && !flags.contains(LinkFlags::Running),
             ..Self::default()
         };
         let infos = message

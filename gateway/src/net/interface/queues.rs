@@ -1,10 +1,17 @@
-//! Checks the queues of an interface: their number, and that no other process has opened them.
+//! Checks the queues of an interface: their number, that no other process has opened them, and that
+//! they get packets.
 
 use std::io;
+use std::time::Duration;
 
 use crate::io::netlink::Netlink;
 use crate::net::interface::link::Link;
 use crate::net::interface::{InterfaceError, failed};
+
+/// How long the kernel may take to start an interface.
+const START_MAX: Duration = Duration::from_secs(5);
+/// Time between two looks at an interface that starts.
+const START_EVERY: Duration = Duration::from_millis(1);
 
 /// Checks that the interface `device`, if it exists, was created for one or for several queues, as
 /// `queues` requires.
@@ -50,8 +57,37 @@ pub(crate) fn check_opened(device: &str, queues: u16) -> Result<(), InterfaceErr
     }
 }
 
+/// Waits until the kernel passes packets to the queues of the interface `device`, for at most
+/// [`START_MAX`]. When a process opens the first queue, the kernel starts the interface in the
+/// background (linkwatch), and until then drops all packets without a trace. Does not wait for an
+/// interface that is down.
+///
+/// # Errors
+/// [`InterfaceError`]: the interface cannot be looked up.
+pub(crate) fn await_start(device: &str) -> Result<(), InterfaceError> {
+    let mut find = finder(device)?;
+    for _ in 0..START_MAX.as_millis() / START_EVERY.as_millis() {
+        if find()?.is_none_or(|link| !link.is_starting) {
+            return Ok(());
+        }
+        std::thread::sleep(START_EVERY);
+    }
+    tracing::warn!(
+        device,
+        "The interface has no carrier or is dormant: the kernel drops its packets"
+    );
+    Ok(())
+}
+
 fn find(device: &str) -> Result<Option<Link>, InterfaceError> {
+    finder(device)?()
+}
+
+/// Looks the interface up, again and again.
+fn finder(
+    device: &str,
+) -> Result<impl FnMut() -> Result<Option<Link>, InterfaceError>, InterfaceError> {
     let asked = |error: io::Error| failed(device, "looking up the interface", error);
     let mut netlink = Netlink::route().map_err(asked)?;
-    Link::named(&mut netlink, device).map_err(asked)
+    Ok(move || Link::named(&mut netlink, device).map_err(asked))
 }

@@ -121,6 +121,7 @@ impl Queues {
         if count > 1 {
             interface::check_opened(device, count)?;
         }
+        interface::await_start(device)?;
         let has_udp = |queue: &tun::Queue| queue.offloads() == Offloads::TcpAndUdp;
         tracing::info!(
             device,
