@@ -9,7 +9,7 @@ pub(crate) mod memory;
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::CarrierTransport;
@@ -200,8 +200,8 @@ pub(crate) trait Mux {
     fn idle(&self) -> Local<'_, ()>;
 
     /// Call after [`Self::run`]. Waits until every stream has delivered its received bytes and
-    /// ended its socket, within a time limit.
-    fn streams_gone(&self) -> Local<'_, ()>;
+    /// ended its socket, for at most `within`.
+    fn streams_gone(&self, within: Duration) -> Local<'_, ()>;
 
     /// The peer's most recent address.
     fn peer(&self) -> Rc<str>;
@@ -285,8 +285,8 @@ impl CarrierFigures {
         Self {
             since,
             transport: stats.transport,
-            sent: stats.sent(),
-            received: stats.received(),
+            sent: stats.sent.get(),
+            received: stats.received.get(),
             path: stats.path_info(),
         }
     }

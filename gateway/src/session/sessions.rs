@@ -7,17 +7,32 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
+use futures::future::join_all;
 use tokio::sync::Notify;
 
 use crate::session::driver::Pool;
 use crate::session::end::SessionEnd;
 use crate::session::mux::{Mux, Progress};
 use crate::session::shell::LAST_WORD_MAX;
+use crate::stream::local_stream::CUT_DELIVERY_MAX;
+
+/// How long the process waits, before it exits, for streams to end their sockets. Kubernetes
+/// kills the process 5 s after the end of the drain time, so this time is shorter.
+const RESETS_MAX: Duration = Duration::from_secs(3);
+
+/// How long the streams of a session that has ended may take to deliver what they received: once to
+/// hand it to the kernel, and once until the client has it.
+const DELIVERY_MAX: Duration = Duration::from_secs(2 * CUT_DELIVERY_MAX.as_secs());
+
+type ById = BTreeMap<u64, Rc<dyn Mux>>;
 
 /// Running sessions, oldest first.
 pub(crate) struct Sessions {
-    running: RefCell<BTreeMap<u64, Rc<dyn Mux>>>,
+    running: RefCell<ById>,
+    /// Sessions that have ended, and whose streams still deliver received bytes.
+    delivering: Rc<RefCell<ById>>,
     next: Cell<u64>,
     ended: Notify,
     pool: Rc<Pool>,
@@ -28,6 +43,7 @@ impl Sessions {
     pub(crate) fn on_one_of(workers: usize) -> Self {
         Self {
             running: RefCell::default(),
+            delivering: Rc::default(),
             next: Cell::new(0),
             ended: Notify::new(),
             pool: Pool::for_one_of(workers),
@@ -39,6 +55,12 @@ impl Sessions {
         self.running.borrow_mut().insert(id, Rc::clone(mux));
         let end = mux.run().await;
         self.running.borrow_mut().remove(&id);
+        let (mux, delivering) = (Rc::clone(mux), Rc::clone(&self.delivering));
+        delivering.borrow_mut().insert(id, Rc::clone(&mux));
+        tokio::task::spawn_local(async move {
+            mux.streams_gone(DELIVERY_MAX).await;
+            delivering.borrow_mut().remove(&id);
+        });
         self.ended.notify_waiters();
         end
     }
@@ -85,15 +107,26 @@ impl Sessions {
         self.all().iter().for_each(|session| session.go_away());
     }
 
-    /// Waits until no session has an open stream.
+    /// Waits until no session has an open stream, and until the streams of sessions that have ended
+    /// have delivered what they received.
     pub(crate) async fn drained(&self) {
-        for session in self.all() {
+        let mut sessions = self.all();
+        for session in &sessions {
             session.idle().await;
         }
+        sessions.retain(|session| session.has_ended());
+        self.delivered(sessions, DELIVERY_MAX).await;
+    }
+
+    /// Waits for the streams of `sessions`, and of the sessions that ended before.
+    async fn delivered(&self, mut sessions: Vec<Rc<dyn Mux>>, within: Duration) {
+        sessions.extend(self.delivering.borrow().values().cloned());
+        join_all(sessions.iter().map(|session| session.streams_gone(within))).await;
     }
 
     /// Shuts down all sessions, and waits until the sessions have ended, for at most
-    /// [`LAST_WORD_MAX`] after `deadline`, and then until their streams have ended.
+    /// [`LAST_WORD_MAX`] after `deadline`, and then until their streams have ended, for at most
+    /// [`RESETS_MAX`].
     pub(crate) async fn end_all(&self, deadline: impl Future<Output = ()>) {
         let sessions = self.all();
         sessions.iter().for_each(|session| session.shut_down());
@@ -105,9 +138,7 @@ impl Sessions {
             () = self.ended() => {}
             () = late => {}
         }
-        for session in &sessions {
-            session.streams_gone().await;
-        }
+        self.delivered(sessions, RESETS_MAX).await;
     }
 
     async fn ended(&self) {
@@ -169,6 +200,28 @@ mod tests {
             all.end_all(std::future::pending()).await;
             assert_eq!(all.len(), 0);
             assert!(sessions.iter().all(|session| session.has_ended()));
+        };
+        tasks.run_until(test).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_waits_for_the_streams_of_sessions_that_have_ended() {
+        let tasks = tokio::task::LocalSet::new();
+        let test = async {
+            let all = Rc::new(Sessions::on_one_of(1));
+            let memory = silent(None);
+            memory.has_streams(1);
+            run(&all, &[memory.shared()]);
+            tokio::task::yield_now().await;
+            memory.shared().shut_down();
+            while all.len() > 0 {
+                tokio::task::yield_now().await;
+            }
+            let mut drained = std::pin::pin!(all.drained());
+            let before = tokio::time::timeout(DELIVERY_MAX / 2, &mut drained).await;
+            assert!(before.is_err());
+            memory.has_streams(0);
+            drained.await;
         };
         tasks.run_until(test).await;
     }

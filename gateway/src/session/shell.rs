@@ -55,9 +55,6 @@ pub(super) const LAST_WORD_MAX: Duration = Duration::from_secs(1);
 /// stream. The local ends of the peer's streams may be slow, and with SSH the peer then does not read
 /// the carrier.
 pub(crate) const LINGER_MAX: Duration = Duration::from_secs(15);
-/// How long the process waits, before it exits, for streams to end their sockets. Kubernetes
-/// kills the process 5 s after the end of the drain time, so this time is shorter.
-const RESETS_MAX: Duration = Duration::from_secs(3);
 
 /// The part of a session that depends on its protocol.
 pub(crate) trait Engine: Sized + 'static {
@@ -300,7 +297,7 @@ impl<E: Engine> Shell<E> {
         }
         let (code, peer) = (Code::SessionPanicked, self.peer());
         tracing::error!(%code, %peer, panic, "Session ended by a fault of this gateway");
-        self.telemetry.count_session_panic();
+        self.telemetry.session_panics.add(1);
         E::panicked(self);
     }
 
@@ -381,14 +378,9 @@ impl<E: Engine> Shell<E> {
         }
     }
 
-    /// Call after [`Self::run`]. Waits until every stream has delivered its received bytes and
-    /// ended its socket, for at most [`RESETS_MAX`].
-    pub(crate) async fn streams_gone(&self) {
-        self.streams_gone_within(RESETS_MAX).await;
-    }
-
-    /// Waits until no stream is left. Returns whether this happened in time.
-    pub(super) async fn streams_gone_within(&self, within: Duration) -> bool {
+    /// Waits until no stream is left, so that each has delivered its received bytes and ended its
+    /// socket. Returns whether this happened in time.
+    pub(crate) async fn streams_gone(&self, within: Duration) -> bool {
         let gone = async {
             loop {
                 let woken = self.idle_wake.notified();

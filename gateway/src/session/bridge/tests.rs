@@ -481,7 +481,7 @@ async fn a_link_panics(protocol: &str) {
     let (ended, _listen) = tokio::join!(exit.run(), asks);
     assert!(matches!(ended, SessionEnd::Panicked), "{ended}");
     assert_eq!(
-        (carriers.figures().len(), telemetry.session_panics()),
+        (carriers.figures().len(), telemetry.session_panics.get()),
         (0, 1)
     );
 }
@@ -513,8 +513,11 @@ async fn a_panic_of_a_stream_ends_its_session_and_leaves_no_open_stream(protocol
     };
     let (ended, _client) = tokio::join!(exit.run(), asks);
     assert!(matches!(ended, SessionEnd::Panicked), "{ended}");
-    exit.streams_gone().await;
-    assert_eq!((exit.stream_count(), telemetry.session_panics()), (0, 1));
+    exit.streams_gone(Duration::from_secs(3)).await;
+    assert_eq!(
+        (exit.stream_count(), telemetry.session_panics.get()),
+        (0, 1)
+    );
     let streams = telemetry.streams.status();
     assert_eq!((streams.opened, streams.open), (1, 0));
     assert_eq!(streams.closed[Closing::Fault.label()], 1);

@@ -83,7 +83,7 @@ impl Driver {
     /// After the end of the session, cuts those of the `delivering` streams whose local sockets have
     /// not taken the received bytes in time.
     async fn end_delivery(&self, delivering: Vec<StreamId>) {
-        if self.streams_gone_within(CUT_DELIVERY_MAX).await {
+        if self.streams_gone(CUT_DELIVERY_MAX).await {
             return;
         }
         let reason = self.ending.reason().unwrap_or(Reason::CarrierLost);

@@ -238,7 +238,7 @@ async fn a_client_that_resets_while_its_stream_has_no_credit_ends_the_stream() {
         client.set_zero_linger().unwrap();
         drop(client);
         assert_eq!(reset_code(&mut far).await, ResetCode::Cancelled.code());
-        driver.streams_gone().await;
+        driver.streams_gone(Duration::from_secs(3)).await;
         assert!(driver.streams.is_empty());
     })
     .await;
@@ -375,7 +375,7 @@ async fn an_open_that_never_left_comes_back_with_all_that_its_client_sent() {
         );
         // The OPEN is sent once the carrier's writer runs.
         driver.give_up("gone".to_owned());
-        driver.streams_gone().await;
+        driver.streams_gone(Duration::from_secs(3)).await;
         assert!(driver.has_ended());
         let Some(OpenEnd::Returned(returned)) = ends.take().pop() else {
             panic!("the connection was not returned");

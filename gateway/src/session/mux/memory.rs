@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::status::CarrierTransport;
 use muxtunnel_proto::{ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal};
@@ -92,6 +92,11 @@ impl Memory {
     /// Simulates the shutdown of the peer.
     pub(crate) fn goes_away(&self) {
         self.progress.send_replace(Progress::GoingAway);
+    }
+
+    /// Sets the number of streams.
+    pub(crate) fn has_streams(&self, streams: usize) {
+        self.streams.send_replace(streams);
     }
 
     /// Sets the number of carriers that are up.
@@ -273,11 +278,19 @@ impl Mux for Rc<Memory> {
     }
 
     fn idle(&self) -> Local<'_, ()> {
-        Box::pin(self.without_streams())
+        let mut ended = self.ended.subscribe();
+        Box::pin(async move {
+            tokio::select! {
+                () = self.without_streams() => {}
+                _ = ended.wait_for(|ended| *ended) => {}
+            }
+        })
     }
 
-    fn streams_gone(&self) -> Local<'_, ()> {
-        Box::pin(self.without_streams())
+    fn streams_gone(&self, within: Duration) -> Local<'_, ()> {
+        Box::pin(async move {
+            let _ = tokio::time::timeout(within, self.without_streams()).await;
+        })
     }
 
     fn peer(&self) -> Rc<str> {

@@ -1,6 +1,7 @@
 //! The shell as a [`Mux`].
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use muxtunnel_proto::{Assignment, Priority};
 
@@ -73,8 +74,10 @@ impl<E: Engine> Mux for Rc<Shell<E>> {
         Box::pin(Shell::idle(self))
     }
 
-    fn streams_gone(&self) -> Local<'_, ()> {
-        Box::pin(Shell::streams_gone(self))
+    fn streams_gone(&self, within: Duration) -> Local<'_, ()> {
+        Box::pin(async move {
+            Shell::streams_gone(self, within).await;
+        })
     }
 
     fn peer(&self) -> Rc<str> {

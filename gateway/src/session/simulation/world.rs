@@ -258,7 +258,7 @@ impl World {
             }
         }
         for side in &self.sides {
-            let panics = side.telemetry().session_panics();
+            let panics = side.telemetry().session_panics.get();
             assert_eq!(panics, 0, "a panic was caught");
         }
     }
@@ -363,7 +363,7 @@ impl World {
                 self.stage
                     .fail(format!("the session of side {side} ended: {end}"));
             }
-            self.sides[side].streams_gone().await;
+            self.sides[side].streams_gone(Duration::from_secs(3)).await;
             self.runs[side].set(false);
             self.stage.moved();
         });
