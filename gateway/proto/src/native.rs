@@ -80,6 +80,7 @@ use retention::Retention;
 use rtt::Rtt;
 use stalled::Stalled;
 use stream::{Phase, Stream, Unsent};
+use transmit::SmallLately;
 use window::{SessionWindow, StreamWindow};
 
 /// Maximum number of carriers of a session at a time, including lost carriers that are not settled
@@ -191,8 +192,8 @@ pub struct NativeSession {
     deadlines: BTreeSet<(Instant, StreamId)>,
     control_ready: ReadyList,
     data_ready: Schedule,
-    /// Small streams have sent lately, and count as active until this time.
-    small_until: Option<Instant>,
+    /// Small streams have sent lately.
+    small: Option<SmallLately>,
     /// Streams that wait for session credit or for room in `retain`.
     blocked: VecDeque<StreamId>,
     departure: Departure,
@@ -273,7 +274,7 @@ impl NativeSession {
             deadlines: BTreeSet::new(),
             control_ready: ReadyList::default(),
             data_ready: Schedule::default(),
-            small_until: None,
+            small: None,
             blocked: VecDeque::new(),
             departure: Departure::default(),
             events: VecDeque::new(),

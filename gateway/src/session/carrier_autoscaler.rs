@@ -1,8 +1,8 @@
 //! Computes how many carriers a session can use for the bytes that it sends. This module does no
 //! I/O; `driver/autoscale.rs` samples the carriers.
 //!
-//! Next to small streams, bulk gets a second carrier on any path, because small streams cannot
-//! overtake the bulk that a carrier has taken.
+//! Next to small streams, bulk gets a second carrier, also on a short path, because small streams
+//! cannot overtake the bulk that a carrier has taken.
 //!
 //! Apart from that, the autoscaler requests more carriers while the network holds up all bulk carriers. The round
 //! trip time must also be long enough for a window to limit the rate. What holds up the carriers
@@ -86,6 +86,8 @@ pub(crate) struct Sample {
     pub(crate) held_by_buffers: usize,
     /// Number of streams that send bulk.
     pub(crate) streams: usize,
+    /// Bytes of bulk that streams have sent since the last sample.
+    pub(crate) bulk_sent: f64,
     /// Whether small streams have sent lately. One of several carriers then takes no bulk.
     pub(crate) small: bool,
     /// Recently acknowledged bytes per second on all carriers.
@@ -106,6 +108,11 @@ impl Sample {
     /// Number of carriers with which each stream that sends bulk has a congestion window.
     fn windows(&self) -> usize {
         self.streams.max(1) + usize::from(self.small)
+    }
+
+    /// Whether bulk, of the last `passed`, needs a carrier without small streams.
+    fn gives_way(&self, passed: Duration) -> bool {
+        self.small && self.bulk_sent >= BULK_RATE * passed.as_secs_f64()
     }
 
     /// Whether only buffers hold up the bulk carriers.
@@ -238,7 +245,15 @@ impl CarrierAutoscaler {
         };
         let passed = sample.at.saturating_duration_since(before);
         let fewer = sample.bulk.saturating_sub(1) as f64 * self.each * FULL;
-        if !self.has_too_many(sample) && (sample.is_held() || sample.rate > fewer) {
+        // A carrier that only keeps bulk off the small streams is not needed without bulk.
+        let fewer = if sample.up > sample.bulk {
+            fewer.max(BULK_RATE)
+        } else {
+            fewer
+        };
+        let is_full = self.each > 0.0 && sample.rate > fewer;
+        let is_needed = sample.is_held() || is_full || sample.gives_way(passed);
+        if !self.has_too_many(sample) && is_needed {
             self.needed = Some(sample.at);
         }
         if sample.rate >= IDLE_RATE {
@@ -257,7 +272,7 @@ impl CarrierAutoscaler {
 
     /// Runs while no carrier is on trial, and requests more carriers if they may help.
     fn watch(&mut self, sample: &Sample, passed: Duration) {
-        if sample.small && sample.rate >= BULK_RATE {
+        if sample.gives_way(passed) {
             self.request(2, sample);
         }
         if !sample.is_held() {

@@ -271,8 +271,9 @@ impl Driver {
         let carriers = self.carriers.view();
         let bytes = carriers.values().map(|carrier| of(carrier));
         let bytes = bytes.max().unwrap_or(SMALL_BYTES);
-        match carriers.len() {
-            1 if self.engine.session.view().has_small() => bytes.min(BESIDE_SMALL_BYTES),
+        let up = carriers.values().filter(|carrier| carrier.is_up());
+        match up.count() {
+            0 | 1 if self.engine.session.view().has_small() => bytes.min(BESIDE_SMALL_BYTES),
             _ => bytes,
         }
     }
@@ -282,7 +283,7 @@ impl Driver {
     fn pipe(&self, pipes: &Rc<Pipes>, count: usize) -> Option<Pipe> {
         let pipe = if pipes.has(count) { pipes.take() } else { None };
         if pipe.is_none() {
-            self.telemetry.splices.pipe_lacked();
+            self.telemetry.splices.pipes_lacking.add(1);
         }
         pipe
     }

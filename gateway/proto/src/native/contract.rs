@@ -49,7 +49,7 @@ impl Session for NativeSession {
     }
 
     fn has_small(&self) -> bool {
-        self.small_until.is_some()
+        self.small.is_some()
     }
 
     fn open(
@@ -287,7 +287,7 @@ impl Session for NativeSession {
             }
         }
         self.check_stalled(now);
-        self.small_until.take_if(|until| *until <= now);
+        self.small.take_if(|small| small.until <= now);
         Ok(())
     }
 
@@ -301,7 +301,7 @@ impl Session for NativeSession {
             .resume_deadline()
             .into_iter()
             .chain(self.next_stall_check())
-            .chain(self.small_until);
+            .chain(self.small.as_ref().map(|small| small.until));
         carriers.chain(streams).chain(others).min()
     }
 

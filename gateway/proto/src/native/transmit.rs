@@ -10,6 +10,15 @@ use super::{Carrier, NativeSession, State, Stream};
 use crate::session::schedule::SMALL_MEMORY;
 use crate::session::{CarrierId, FrameHeader, Payload, StreamId, Transmit};
 
+/// The memory of small streams that have sent.
+#[derive(Debug)]
+pub(super) struct SmallLately {
+    /// The first of these streams. If it becomes bulk, the memory ends.
+    stream: StreamId,
+    /// They count as active until this time.
+    pub(super) until: Instant,
+}
+
 impl NativeSession {
     /// The carrier of control frames, opens and small streams.
     pub(super) fn express(&self) -> Option<CarrierId> {
@@ -51,7 +60,10 @@ impl NativeSession {
                 continue;
             };
             if self.data_ready.pop(id) {
-                self.small_sent(now);
+                self.small_sent(now, stream);
+            } else {
+                // The first bytes of each bulk stream are small, and mean nothing.
+                self.small.take_if(|small| small.stream == stream);
             }
             if self.streams.get(&stream).is_some_and(Stream::finishing) {
                 self.control_ready.push(stream);
@@ -75,10 +87,11 @@ impl NativeSession {
 
     /// Records that a small stream has sent. The time moves in steps, so that the session's next
     /// deadline does not change with each frame.
-    fn small_sent(&mut self, now: Instant) {
-        let least = now + SMALL_MEMORY;
-        if self.small_until.is_none_or(|until| until < least) {
-            self.small_until = Some(least + SMALL_MEMORY);
+    fn small_sent(&mut self, now: Instant, stream: StreamId) {
+        let (least, until) = (now + SMALL_MEMORY, now + 2 * SMALL_MEMORY);
+        let small = self.small.get_or_insert(SmallLately { stream, until });
+        if small.until < least {
+            small.until = until;
         }
     }
 
@@ -338,7 +351,7 @@ impl NativeSession {
     /// While small streams send, the express carrier takes no bulk of other carriers. Otherwise small
     /// streams would wait behind the bulk.
     fn may_steal(&self, id: CarrierId) -> bool {
-        self.small_until.is_none() || self.express() != Some(id)
+        self.small.is_none() || self.express() != Some(id)
     }
 
     /// Bulk streams that may send on another carrier, because the kernel accepts no more bytes of

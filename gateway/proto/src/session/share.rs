@@ -51,8 +51,10 @@ pub(crate) struct BulkShare {
     consumed: u64,
     streams: u64,
     streams_before: u64,
-    /// Number of streams, bulk or small, that consumed payload in this measuring interval.
-    active: u64,
+    /// Number of small streams in this measuring interval: streams that have consumed less than
+    /// [`BULK_BYTES`], and did so in their last interval, too. A bulk stream may have only the end of
+    /// a frame in an interval.
+    small: u64,
     /// The end of the last measuring interval with a small stream.
     small_at: Option<Instant>,
 }
@@ -62,6 +64,8 @@ pub(crate) struct BulkShare {
 pub(crate) struct StreamShare {
     stretch: u64,
     consumed: u64,
+    /// Whether the stream was a bulk stream in the last interval in which it consumed payload.
+    was_bulk: bool,
 }
 
 impl BulkShare {
@@ -76,7 +80,7 @@ impl BulkShare {
             consumed: 0,
             streams: 0,
             streams_before: 0,
-            active: 0,
+            small: 0,
             small_at: None,
         }
     }
@@ -96,13 +100,15 @@ impl BulkShare {
             *stream = StreamShare {
                 stretch: self.stretch,
                 consumed: 0,
+                was_bulk: stream.consumed >= BULK_BYTES,
             };
-            self.active += 1;
+            self.small += u64::from(!stream.was_bulk);
         }
-        let was_bulk = stream.consumed >= BULK_BYTES;
+        let is_bulk = stream.consumed >= BULK_BYTES;
         stream.consumed += length;
-        if !was_bulk && stream.consumed >= BULK_BYTES {
+        if !is_bulk && stream.consumed >= BULK_BYTES {
             self.streams += 1;
+            self.small -= u64::from(!stream.was_bulk);
         }
         let since = *self.since.get_or_insert(now);
         self.consumed += length;
@@ -124,7 +130,7 @@ impl BulkShare {
         let (alone, beside_small) = (rtt + ALLOWANCE, rtt + ALLOWANCE_BESIDE_SMALL);
         let mut is_beside_small = self.small_at.is_some_and(lately);
         // A longer interval has had a pause. Its small streams may have been active before the pause.
-        if self.active > self.streams && time < SMALL_MEMORY {
+        if self.small > 0 && time < SMALL_MEMORY {
             if !is_beside_small {
                 let bytes = self.bytes as f64 * beside_small.div_duration_f64(alone);
                 self.bytes = (bytes as u64).max(self.least);
@@ -142,7 +148,7 @@ impl BulkShare {
         }
         self.stretch += 1;
         self.streams_before = std::mem::take(&mut self.streams);
-        self.active = 0;
+        self.small = 0;
         self.consumed = 0;
     }
 }
@@ -218,17 +224,17 @@ mod tests {
     }
 
     impl Both {
-        /// Returns the bound of bulk.
+        /// Returns the part of the bulk stream, which is the whole bound.
         fn run(&mut self, time: Duration, with_small: bool) -> u64 {
-            let until = self.now + time;
+            let (until, mut most) = (self.now + time, 0);
             while self.now < until {
                 self.now += Duration::from_micros(10);
                 if with_small {
                     self.share.consume(self.now, &mut self.small, 1);
                 }
-                self.share.consume(self.now, &mut self.bulk, 10_000);
+                most = self.share.consume(self.now, &mut self.bulk, 10_000);
             }
-            self.share.bytes
+            most
         }
     }
 
@@ -247,6 +253,24 @@ mod tests {
         assert!(is_near(both.run(ms(1), true), BESIDE_SMALL));
         assert!(is_near(both.run(SMALL_MEMORY - ms(1), false), BESIDE_SMALL));
         assert!(is_near(both.run(ms(100), false), SHARE));
+    }
+
+    #[test]
+    fn a_bulk_stream_with_the_end_of_a_frame_in_an_interval_is_not_small() {
+        let mut share = with_rtt(RTT);
+        let mut now = Instant::now();
+        let mut streams = [StreamShare::default(), StreamShare::default()];
+        // A measuring interval takes 0.75 ms. Every other interval has 100 bytes of the second stream.
+        for step in 0..100_000 {
+            now += Duration::from_micros(10);
+            let [bulk, other] = &mut streams;
+            match step % 150 {
+                0..75 => share.consume(now, other, 10_000),
+                100 => share.consume(now, other, 100),
+                _ => share.consume(now, bulk, 10_000),
+            };
+        }
+        assert!(is_near(share.bytes, SHARE), "{}", share.bytes);
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl Model {
         // A path without room for the windows shrinks the congestion windows.
         let congested = self.congested || takes == self.path;
         let waver = 1.0 + self.noise * (self.random() - 0.5);
+        let rate = offered.min(takes).min(self.cpu) * waver;
         let sample = Sample {
             at: self.now,
             up: self.up,
@@ -89,8 +90,9 @@ impl Model {
             held_by_congestion: if congested { held } else { 0 },
             held_by_buffers: if congested { 0 } else { held },
             streams: self.streams,
+            bulk_sent: if self.streams > 0 { rate / 2.0 } else { 0.0 },
             small: self.small_streams,
-            rate: offered.min(takes).min(self.cpu) * waver,
+            rate,
             rtt: self.rtt,
         };
         let wanted = self
@@ -115,14 +117,23 @@ const HOUR: u64 = 3600;
 
 #[test]
 fn bulk_next_to_small_streams_has_a_carrier_of_its_own_on_a_short_path() {
-    for (small_streams, offered, up) in [(true, ALL, 2), (false, ALL, 1), (true, BULK_RATE / 2.0, 1)] {
+    for (small_streams, streams, offered, up) in [
+        (true, 1, ALL, 2),
+        (false, 1, ALL, 1),
+        (true, 1, BULK_RATE / 2.0, 1),
+        (true, 0, ALL, 1),
+    ] {
         let mut model = Model {
             rtt: Duration::from_micros(100),
             small_streams,
+            streams,
             ..Model::new()
         };
         model.run(MINUTE, offered);
-        assert_eq!(model.up, up, "{small_streams}, {offered}");
+        assert_eq!(model.up, up, "{small_streams}, {streams}, {offered}");
+        // A little remains, such as a person who types.
+        model.run(10 * MINUTE, BULK_RATE / 100.0);
+        assert_eq!(model.up, 1, "{small_streams}, {streams}, {offered}");
     }
 }
 

@@ -20,6 +20,8 @@ use crate::session::carrier_autoscaler::{self, CarrierAutoscaler};
 use crate::session::mux::Progress;
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
+/// A stream that sends this number of bytes between two samples sends bulk.
+const BULK_BYTES: f64 = (64 << 10) as f64;
 /// How long the shortest round trip counts. The path may become longer.
 const RTT_REMEMBERED: Duration = Duration::from_mins(10);
 
@@ -76,13 +78,17 @@ impl Driver {
         let carriers = self.carriers.view();
         seen.carriers
             .retain(|number, _| carriers.contains_key(number));
+        let streams = self.streams.all();
+        let sent = streams.iter().map(|io| io.account.sent_since_last() as f64);
+        let sent: Vec<f64> = sent.collect();
         let mut sample = carrier_autoscaler::Sample {
             at: now,
             up: 0,
             bulk: 0,
             held_by_congestion: 0,
             held_by_buffers: 0,
-            streams: self.bulk_streams(),
+            streams: effective_number(sent.iter().copied()),
+            bulk_sent: sent.iter().filter(|bytes| **bytes >= BULK_BYTES).sum(),
             small: session.has_small(),
             rate: 0.0,
             rtt: Duration::MAX,
@@ -94,7 +100,7 @@ impl Driver {
                 continue;
             };
             let history = seen.carriers.entry(*number).or_default();
-            let received = carrier.stats.received();
+            let received = carrier.stats.received.get();
             let budget_used = session.receive_budget_used();
             history.add(
                 &gateway,
@@ -123,13 +129,6 @@ impl Driver {
             }
         }
         sample
-    }
-
-    /// Number of streams that have sent bulk since the last sample.
-    fn bulk_streams(&self) -> usize {
-        let streams = self.streams.all();
-        let sent = streams.iter().map(|io| io.account.sent_since_last() as f64);
-        effective_number(sent)
     }
 }
 
