@@ -16,8 +16,10 @@ mod tunnels;
 mod udp_buffers;
 mod version;
 
+use clap::ValueEnum;
 use k8s_openapi::jiff::Timestamp;
 use muxtunnel_codes::Code;
+use serde::Serialize;
 
 use crate::args::{Category, CheckArgs, ClusterArgs};
 use crate::cluster::{self as connection, Cluster, failed, refusal};
@@ -27,21 +29,23 @@ use fix::Right;
 use report::Report;
 
 /// One check with its result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Check {
     /// The statement that is checked.
     description: String,
     /// The result.
+    #[serde(flatten)]
     verdict: Verdict,
 }
 
 /// The result of a check.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "result", rename_all = "camelCase")]
 enum Verdict {
     /// The statement is true.
     Good,
     /// The check could not run, or was not necessary. The text is the reason.
-    Skipped(String),
+    Skipped { skipped: String },
     /// A possible problem, although everything works.
     Warning(Finding),
     /// A fault that needs a fix.
@@ -49,7 +53,7 @@ enum Verdict {
 }
 
 /// A fault: its code, its cause and its fix.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     /// `MT####`. The field is a text, because a newer operator may report a code that this program
     /// does not know.
@@ -71,9 +75,10 @@ impl Check {
     }
 
     fn skipped(description: impl Into<String>, why: impl Into<String>) -> Self {
+        let skipped = why.into();
         Self {
             description: description.into(),
-            verdict: Verdict::Skipped(why.into()),
+            verdict: Verdict::Skipped { skipped },
         }
     }
 
@@ -159,20 +164,13 @@ async fn fill(scope: &Scope<'_>, report: &mut Report) -> Result<Ended, Failure> 
 
 /// The categories to check: the categories of `--only`, otherwise all categories that apply.
 fn categories(args: &CheckArgs) -> Vec<Category> {
-    let all = [
-        Category::Cluster,
-        Category::Installation,
-        Category::Node,
-        Category::Namespace,
-        Category::Tunnels,
-    ];
+    let all = Category::value_variants().iter().copied();
     let installed = [Category::Installation, Category::Tunnels];
-    all.into_iter()
-        .filter(|category| match args.only.as_slice() {
-            [] => !(args.pre && installed.contains(category)),
-            only => only.contains(category),
-        })
-        .collect()
+    let is_asked = |category: &Category| match args.only.as_slice() {
+        [] => !(args.pre && installed.contains(category)),
+        only => only.contains(category),
+    };
+    all.filter(is_asked).collect()
 }
 
 /// Returns the objects. If the user has no right to read them, returns a skipped check. For nodes,

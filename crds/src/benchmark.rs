@@ -282,18 +282,14 @@ pub struct BenchmarkEnvironment {
 
 /// Number of cells of a benchmark by outcome.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct BenchmarkCells {
     /// All cells of the matrix.
-    #[serde(default)]
     pub total: i32,
     /// Cells that were measured.
-    #[serde(default)]
     pub ok: i32,
     /// Cells that were not measured because a measurement or its environment failed.
-    #[serde(default)]
     pub failed: i32,
     /// Cells that were not measured because the delay could not be emulated.
-    #[serde(default)]
     pub refused: i32,
 }

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
+use muxtunnel_gateway_config::named;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::{apply, skip_serializing_none};
@@ -105,28 +106,18 @@ pub struct ClassImages {
     pub bench: Option<String>,
 }
 
-/// When the kubelet pulls an image. Always: at each start of a container. IfNotPresent: if the node
-/// does not have the image. Never: the node must have the image. Default: IfNotPresent.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ImagePullPolicy {
-    /// At each start of a container.
-    Always,
-    /// If the node does not have the image.
-    #[default]
-    IfNotPresent,
-    /// The node must have the image.
-    Never,
-}
-
-impl ImagePullPolicy {
-    /// The value for a container's `imagePullPolicy`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Always => "Always",
-            Self::IfNotPresent => "IfNotPresent",
-            Self::Never => "Never",
-        }
+named! {
+    /// When the kubelet pulls an image. Always: at each start of a container. IfNotPresent: if the node
+    /// does not have the image. Never: the node must have the image. Default: IfNotPresent.
+    #[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum ImagePullPolicy {
+        /// At each start of a container.
+        Always = "Always",
+        /// If the node does not have the image.
+        #[default]
+        IfNotPresent = "IfNotPresent",
+        /// The node must have the image.
+        Never = "Never",
     }
 }
 
@@ -161,19 +152,18 @@ pub struct Permitted {
     pub csi_drivers: Vec<String>,
 }
 
-/// A feature that needs a permission. WANEmulation: the field `wanEmulation`. Network: the field
-/// `network`. UnsafeSysctls: the field `tuning.allowUnsafe`.
-#[derive(
-    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord,
-)]
-pub enum Feature {
-    /// The field `wanEmulation`.
-    #[serde(rename = "WANEmulation")]
-    WanEmulation,
-    /// The field `network`.
-    Network,
-    /// The field `tuning.allowUnsafe`.
-    UnsafeSysctls,
+named! {
+    /// A feature that needs a permission. WANEmulation: the field `wanEmulation`. Network: the field
+    /// `network`. UnsafeSysctls: the field `tuning.allowUnsafe`.
+    #[derive(JsonSchema, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Feature {
+        /// The field `wanEmulation`.
+        WanEmulation = "WANEmulation",
+        /// The field `network`.
+        Network = "Network",
+        /// The field `tuning.allowUnsafe`.
+        UnsafeSysctls = "UnsafeSysctls",
+    }
 }
 
 /// How the operator rolls out a change of the class or of the operator.
@@ -216,12 +206,10 @@ pub struct MuxClassStatus {
 
 /// Number of objects of a class.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct ClassObjects {
     /// All objects of the class.
-    #[serde(default)]
     pub total: i32,
     /// Objects that run the images and the template of the class.
-    #[serde(default)]
     pub current: i32,
 }

@@ -209,12 +209,10 @@ pub struct MuxExitStatus {
 
 /// Numbers of MuxPeers.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct PeerCounts {
     /// MuxPeers of the exit.
-    #[serde(default)]
     pub total: i32,
     /// MuxPeers that have a carrier.
-    #[serde(default)]
     pub connected: i32,
 }

@@ -1,7 +1,7 @@
 //! The pods of one end, their time-outs and their kernel settings.
 
 use kube::KubeSchema;
-use muxtunnel_gateway_config::BitRate;
+use muxtunnel_gateway_config::{BitRate, named};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
@@ -105,24 +105,22 @@ impl From<Profile> for TuningProfile {
     }
 }
 
-/// A set of sysctls that a benchmark measures. WAN: enough for about 5 Gbit/s on one connection with
-/// a round-trip time of 100 ms. LAN: enough for 10 Gbit/s on one connection with a round-trip time
-/// of 12 ms. None: the kernel's defaults.
-#[derive(
-    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
-)]
-pub enum Profile {
-    /// Receive buffers of up to 128 MiB and send buffers of up to 64 MiB, enough for about 5 Gbit/s
-    /// on one connection with a round-trip time of 100 ms.
-    #[serde(rename = "WAN")]
-    Wan,
-    /// Socket buffers of up to 16 MiB, enough for 10 Gbit/s on one connection with a round-trip
-    /// time of 12 ms.
-    #[serde(rename = "LAN")]
-    Lan,
-    /// The kernel's defaults.
-    #[default]
-    None,
+named! {
+    /// A set of sysctls that a benchmark measures. WAN: enough for about 5 Gbit/s on one connection with
+    /// a round-trip time of 100 ms. LAN: enough for 10 Gbit/s on one connection with a round-trip time
+    /// of 12 ms. None: the kernel's defaults.
+    #[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Profile {
+        /// Receive buffers of up to 128 MiB and send buffers of up to 64 MiB, enough for about 5 Gbit/s
+        /// on one connection with a round-trip time of 100 ms.
+        Wan = "WAN",
+        /// Socket buffers of up to 16 MiB, enough for 10 Gbit/s on one connection with a round-trip
+        /// time of 12 ms.
+        Lan = "LAN",
+        /// The kernel's defaults.
+        #[default]
+        None = "None",
+    }
 }
 
 /// One sysctl of the gateways' pods.

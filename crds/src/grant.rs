@@ -88,15 +88,6 @@ impl MuxGrantSpec {
         });
         from && to
     }
-
-    /// The part of the grant about MuxTunnels, MuxExits and Services, or `None` if this part is empty.
-    #[must_use]
-    pub fn of_muxtunnel(mut self) -> Option<Self> {
-        self.from.retain(MuxGrantFrom::is_of_muxtunnel);
-        self.to
-            .retain(|to| to.group.is_empty() && to.kind == "Service");
-        (!self.from.is_empty() && !self.to.is_empty()).then_some(self)
-    }
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{SecretRef, rules};
 
 /// The key pairs of the gateways of an object: generations that the operator creates, or own Secrets.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -19,14 +20,12 @@ pub struct KeySource {
     /// replace a key without an interruption, add the next generation, give the new public key to
     /// the other side, and then remove the old generation. Not permitted with `secretRefs`. Default
     /// without `secretRefs`: generation 1.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 2), inner(range(min = 1, max = 1_000_000)), extend("x-kubernetes-list-type" = "set"))]
     pub generations: Vec<i32>,
     /// Own Secrets with the data key `key`, which has a private key (Ed25519, PKCS #8 in PEM), the
     /// newest last. `muxgate keygen` creates such a key. The operator neither creates nor reads these
     /// Secrets, and the gateways report their public keys. Changed content reaches running gateways
     /// without a restart.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 2), extend("x-kubernetes-list-type" = "atomic"))]
     pub secret_refs: Vec<SecretRef>,
 }
@@ -35,13 +34,12 @@ impl KeySource {
     /// The generations of `source`, in ascending order. Without any, generation 1.
     #[must_use]
     pub fn generations(source: Option<&Self>) -> Vec<i32> {
-        let mut generations = source.map(|source| source.generations.clone());
-        let generations = generations.get_or_insert_default();
+        let mut generations = source.map_or(Vec::new(), |source| source.generations.clone());
         if generations.is_empty() {
             generations.push(1);
         }
         generations.sort_unstable();
-        std::mem::take(generations)
+        generations
     }
 
     /// The own Secrets of `source`, the newest last.

@@ -11,7 +11,6 @@
     reason = "the derive of KubeSchema declares public types inside functions"
 )]
 
-pub mod bad_objects;
 mod benchmark;
 mod carrier;
 mod class;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use serde_json::{Value, json};
+use serde_json::{Error, Value, json};
 
 use crate::columns::columns;
 use crate::{MuxBenchmark, MuxClass, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel};
@@ -22,23 +22,11 @@ const FOREIGN: &[(&str, &str)] = &[
     ("topologySpreadConstraints", "array"),
 ];
 
-/// A definition could not be generated.
-#[derive(Debug)]
-pub struct SchemaError(serde_json::Error);
-
-impl std::error::Error for SchemaError {}
-
-impl std::fmt::Display for SchemaError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot convert a generated definition: {}", self.0)
-    }
-}
-
 /// All definitions, each with the name of its file.
 ///
 /// # Errors
 /// If a generated schema is not JSON of the expected shape. A test shows that this does not happen.
-pub fn definitions() -> Result<Vec<(&'static str, CustomResourceDefinition)>, SchemaError> {
+pub fn definitions() -> Result<Vec<(&'static str, CustomResourceDefinition)>, Error> {
     Ok(vec![
         ("muxtunnels.yaml", finished(MuxTunnel::crd(), 40)?),
         ("muxexits.yaml", finished(MuxExit::crd(), 40)?),
@@ -55,11 +43,11 @@ pub fn definitions() -> Result<Vec<(&'static str, CustomResourceDefinition)>, Sc
 fn finished(
     mut definition: CustomResourceDefinition,
     name_max: usize,
-) -> Result<CustomResourceDefinition, SchemaError> {
+) -> Result<CustomResourceDefinition, Error> {
     for version in &mut definition.spec.versions {
         version.additional_printer_columns = columns(&definition.spec.names.kind);
     }
-    let mut value = serde_json::to_value(definition).map_err(SchemaError)?;
+    let mut value = serde_json::to_value(definition)?;
     let versions = value.pointer_mut("/spec/versions");
     for version in versions.and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
@@ -75,7 +63,7 @@ fn finished(
             });
         }
     }
-    serde_json::from_value(value).map_err(SchemaError)
+    serde_json::from_value(value)
 }
 
 /// Removes `nullable` and `default`, so that the API server stores objects as they were written, and

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{IssuerRef, SecretRef, patterns, rules};
 
@@ -48,6 +48,7 @@ pub enum SecurityMode {
 }
 
 /// The certificates of the gateways, and the names that each end accepts.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -63,12 +64,10 @@ pub struct Certificates {
     pub exit: Option<CertificateSource>,
     /// The names of entries that the exit gateways accept: DNS names, IP addresses and URIs. Required
     /// if `entry` has `secretRef` or `csi`. Default with `issuerRef`: the SPIFFE ID of the entry.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 256), regex(pattern = patterns::CERTIFICATE_NAME)), extend("x-kubernetes-list-type" = "set"))]
     pub entry_names: Vec<String>,
     /// The names of exits that the entry gateways accept: DNS names, IP addresses and URIs. Required
     /// if `exit` has `secretRef` or `csi`. Default with `issuerRef`: the SPIFFE ID of the exit.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 256), regex(pattern = patterns::CERTIFICATE_NAME)), extend("x-kubernetes-list-type" = "set"))]
     pub exit_names: Vec<String>,
 }

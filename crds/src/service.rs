@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use kube::KubeSchema;
-use muxtunnel_gateway_config::Cidr;
+use muxtunnel_gateway_config::{Cidr, named};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::{apply, skip_serializing_none};
 
-use crate::{DnsPolicy, patterns, rules};
+use crate::{patterns, rules};
 
 /// Settings of a Service.
 #[skip_serializing_none]
@@ -92,72 +92,57 @@ impl CarrierService {
     }
 }
 
-/// The type of a Service. ClusterIP: reachable only inside the cluster. NodePort: reachable on a
-/// port of every node. LoadBalancer: reachable through a load balancer. Default: ClusterIP.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ServiceType {
-    /// The Service is reachable only inside the cluster.
-    #[default]
-    ClusterIP,
-    /// The Service is reachable on a port of every node.
-    NodePort,
-    /// The Service is reachable through a load balancer.
-    LoadBalancer,
+named! {
+    /// The type of a Service. ClusterIP: reachable only inside the cluster. NodePort: reachable on a
+    /// port of every node. LoadBalancer: reachable through a load balancer. Default: ClusterIP.
+    #[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum ServiceType {
+        /// The Service is reachable only inside the cluster.
+        #[default]
+        ClusterIP = "ClusterIP",
+        /// The Service is reachable on a port of every node.
+        NodePort = "NodePort",
+        /// The Service is reachable through a load balancer.
+        LoadBalancer = "LoadBalancer",
+    }
 }
 
-/// The nodes that forward connections from outside the cluster to a Service's pods. Cluster: every
-/// node, and the pods see the address of a node. Local: only nodes with a ready pod, and the pods
-/// see the client's address. Default: Cluster.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExternalTrafficPolicy {
-    /// Every node forwards to any pod. The pods see the address of a node instead of the client's.
-    Cluster,
-    /// A node forwards only to its own ready pods, which see the client's address. Nodes without a
-    /// ready pod drop the connections.
-    Local,
+named! {
+    /// The nodes that forward connections from outside the cluster to a Service's pods. Cluster: every
+    /// node, and the pods see the address of a node. Local: only nodes with a ready pod, and the pods
+    /// see the client's address. Default: Cluster.
+    #[derive(JsonSchema, Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ExternalTrafficPolicy {
+        /// Every node forwards to any pod. The pods see the address of a node instead of the client's.
+        Cluster = "Cluster",
+        /// A node forwards only to its own ready pods, which see the client's address. Nodes without a
+        /// ready pod drop the connections.
+        Local = "Local",
+    }
 }
 
-/// Whether a Service has addresses of both families. SingleStack: one family. PreferDualStack: both
-/// families if the cluster has both. RequireDualStack: both families. Default: PreferDualStack.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum IpFamilyPolicy {
-    /// One family.
-    SingleStack,
-    /// Both families if the cluster has both.
-    #[default]
-    PreferDualStack,
-    /// Both families. A cluster with one family refuses the Service.
-    RequireDualStack,
+named! {
+    /// Whether a Service has addresses of both families. SingleStack: one family. PreferDualStack: both
+    /// families if the cluster has both. RequireDualStack: both families. Default: PreferDualStack.
+    #[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum IpFamilyPolicy {
+        /// One family.
+        SingleStack = "SingleStack",
+        /// Both families if the cluster has both.
+        #[default]
+        PreferDualStack = "PreferDualStack",
+        /// Both families. A cluster with one family refuses the Service.
+        RequireDualStack = "RequireDualStack",
+    }
 }
 
-/// A family of addresses.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IpFamily {
-    /// IPv4.
-    IPv4,
-    /// IPv6.
-    IPv6,
-}
-
-/// The value of an enum as Kubernetes spells it, which is the name of its variant.
-macro_rules! spelled {
-    ($($type:ident: $($variant:ident)+;)+) => {
-        $(impl $type {
-            /// The value in the API of Kubernetes.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => stringify!($variant),)+
-                }
-            }
-        })+
-    };
-}
-
-spelled! {
-    ServiceType: ClusterIP NodePort LoadBalancer;
-    ExternalTrafficPolicy: Cluster Local;
-    IpFamilyPolicy: SingleStack PreferDualStack RequireDualStack;
-    IpFamily: IPv4 IPv6;
-    DnsPolicy: ClusterFirst Default None;
+named! {
+    /// A family of addresses.
+    #[derive(JsonSchema, Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum IpFamily {
+        /// IPv4.
+        IPv4 = "IPv4",
+        /// IPv6.
+        IPv6 = "IPv6",
+    }
 }

@@ -4,13 +4,14 @@ use kube::KubeSchema;
 use muxtunnel_gateway_config::SshAlgorithms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::{Clients, SecretRef, ServiceSettings, rules};
 
 /// An additional port of exit gateways, at which users log in with ssh (`ssh -N -L`, `-D` and
 /// `-R`). The port works with every protocol of carriers. Users may dial the same targets as an
 /// entry: the targets that `allow` of the exit permits.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -29,13 +30,11 @@ pub struct Ssh {
     pub port: Option<u16>,
     /// The gateways' private host keys, without a passphrase. Ed25519 selects the Secret's key
     /// ssh_host_ed25519_key, and ECDSA selects ssh_host_ecdsa_key. Default: Ed25519.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub host_keys: Vec<SshHostKey>,
     /// The credentials that users can log in with. AuthorizedKeys selects the Secret's key
     /// authorized_keys, and TrustedUserCAKeys selects trusted_user_ca_keys. Default:
     /// AuthorizedKeys.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub logins: Vec<SshLogin>,
     /// The ciphers that the server offers. Default: Default.

@@ -6,13 +6,11 @@ use serde_with_macros::{apply, skip_serializing_none};
 
 /// Numbers of pods.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct GatewayStatus {
     /// Requested pods.
-    #[serde(default)]
     pub replicas: i32,
     /// Ready pods.
-    #[serde(default)]
     pub ready_replicas: i32,
 }
 

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
     Affinity, HostAlias, LocalObjectReference, PodDNSConfig, Toleration, TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use muxtunnel_gateway_config::named;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::{apply, skip_serializing_none};
@@ -83,16 +84,18 @@ pub struct TemplateSpec<C = ContainerName> {
     pub containers: Vec<TemplateContainer<C>>,
 }
 
-/// How pods resolve names. ClusterFirst: names of the cluster by the cluster's DNS. `Default`: as the
-/// node. None: only as `dnsConfig` says. Default: ClusterFirst.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DnsPolicy {
-    /// Names of the cluster by the cluster's DNS.
-    ClusterFirst,
-    /// As the node.
-    Default,
-    /// Only as `dnsConfig` says.
-    None,
+named! {
+    /// How pods resolve names. ClusterFirst: names of the cluster by the cluster's DNS. `Default`: as the
+    /// node. None: only as `dnsConfig` says. Default: ClusterFirst.
+    #[derive(JsonSchema, Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum DnsPolicy {
+        /// Names of the cluster by the cluster's DNS.
+        ClusterFirst = "ClusterFirst",
+        /// As the node.
+        Default = "Default",
+        /// Only as `dnsConfig` says.
+        None = "None",
+    }
 }
 
 /// Compute resources of one container.

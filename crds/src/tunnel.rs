@@ -162,6 +162,7 @@ pub struct MuxTunnelSpec {
 }
 
 /// A MuxExit elsewhere, at an address or at a rendezvous.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -191,12 +192,10 @@ pub struct Connect {
     /// Security mode PublicKeys: the keys of the exit, from `status.publicKeys` of the MuxExit. Entries
     /// accept only exits with one of these keys. The exit accepts this entry by a MuxPeer with the key
     /// in `status.publicKeys` of this object.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 4), inner(length(max = 63), regex(pattern = patterns::EXIT_KEY)), extend("x-kubernetes-list-type" = "set"))]
     pub public_keys: Vec<GatewayKey>,
     /// Security mode Certificates: DNS names, IP addresses and URIs. The exit's certificate must
     /// contain at least one of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 256), regex(pattern = patterns::CERTIFICATE_NAME)), extend("x-kubernetes-list-type" = "set"))]
     pub certificate_names: Vec<String>,
     /// The WebSocket connections to this exit.

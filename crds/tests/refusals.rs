@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use kube::core::cel::{CompiledSchema, Validator, compile_schema};
-use muxtunnel_crds::bad_objects::{BadObject, parse};
 use muxtunnel_crds::schema::definitions;
 use muxtunnel_crds::{
     MuxBenchmark, MuxClass, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel,
 };
+use muxtunnel_testkit::bad_objects::{BadObject, parse};
 use muxtunnel_testkit::generated::compare;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

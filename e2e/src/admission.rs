@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams, Request};
 use kube::{Api, ResourceExt};
-use muxtunnel_crds::bad_objects::{BadObject, parse};
 use muxtunnel_crds::{
     MuxBenchmark, MuxClass, MuxExit, MuxGrant, MuxPeer, MuxRendezvous, MuxTunnel,
 };
+use muxtunnel_testkit::bad_objects::{BadObject, parse};
 use serde_json::Value;
 
 use crate::namespace::TestNamespace;

@@ -23,7 +23,6 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
-    PropagationPolicy,
 };
 use kube::core::GroupVersion;
 use kube::{Api, Resource, ResourceExt};
@@ -201,18 +200,6 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Applies the children of one kind, see [`Pass::apply`].
-pub async fn apply<K: Cached + Child>(
-    cluster: &Cluster,
-    children: Children<'_>,
-    built: Vec<K>,
-) -> Result<Vec<K>, ApplyError> {
-    let mut pass = Pass::new(cluster);
-    let applied = pass.apply(children, built).await?;
-    pass.end()?;
-    Ok(applied)
-}
-
 /// Reads the owner before a deletion, because a newer spec than the cached one may still request
 /// the child.
 async fn still_asked(cluster: &Cluster, children: Children<'_>) -> Result<(), ApplyError> {
@@ -369,14 +356,10 @@ pub async fn delete<K: Cached + Child>(cluster: &Cluster, child: &K) -> Result<(
 
 /// Deletes `object` with its UID as a precondition, so that a recreated object is kept.
 pub(crate) async fn delete_same<K: Child>(api: &Api<K>, object: &K) -> Result<(), kube::Error> {
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: object.uid(),
-            resource_version: None,
-        }),
-        propagation_policy: Some(PropagationPolicy::Background),
-        ..DeleteParams::default()
-    };
+    let params = DeleteParams::background().preconditions(Preconditions {
+        uid: object.uid(),
+        resource_version: None,
+    });
     // The message of a failed UID precondition. No other conflict has this message.
     let is_other = |status: &kube::core::Status| {
         status.code == 409 && status.message.contains("UID in precondition")

@@ -84,29 +84,26 @@ struct Waiting {
 
 impl Default for Backoffs {
     fn default() -> Self {
-        Self::beginning_with(FIRST)
-    }
-}
-
-impl Backoffs {
-    /// Back-offs whose first pause is `first`, before the jitter of up to 100 %.
-    pub fn beginning_with(first: Duration) -> Self {
         let unwatched = Slots {
             begun: Instant::now(),
             taken: Mutex::default(),
         };
         Self {
-            first,
+            first: FIRST,
             table: Mutex::default(),
             unwatched: Arc::new(unwatched),
         }
     }
+}
 
-    /// Back-offs of other states of the same objects, whose first pause is `first`.
+impl Backoffs {
+    /// Back-offs of other states of the same objects, whose first pause is `first`, before the
+    /// jitter of up to 100 %.
     pub fn sibling(&self, first: Duration) -> Self {
         Self {
+            first,
+            table: Mutex::default(),
             unwatched: self.unwatched.clone(),
-            ..Self::beginning_with(first)
         }
     }
 

@@ -27,10 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
-use futures::stream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
-use kube::runtime::controller::{Action, Config};
+use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use muxtunnel_bench_api::result::{Cell, Summary};
 use muxtunnel_bench_api::runner::{Environment as Addresses, Offer, Phase, State};
@@ -40,7 +39,7 @@ use tracing::{Instrument, info, info_span, warn};
 
 use crate::apply::ApplyError;
 use crate::backoff::Backoffs;
-use crate::caches::{Cache, Caches, Cluster, Feed, NotKnown};
+use crate::caches::{Caches, Cluster, Feed, NotKnown};
 use crate::classes::{Classes, NoClass};
 use crate::clock::{Clock, Now};
 use crate::controller::{self, Reconciler};
@@ -66,8 +65,6 @@ use validate::{Environment, Invalid, ValidatedBenchmark};
 /// Interval between reconciliations of a running benchmark. The operator polls the runner, because
 /// the runner sends no notifications.
 const REQUEUE_RUNNING: Duration = Duration::from_secs(2);
-/// All changes of an object within this time cause a single reconciliation.
-const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Maximum number of concurrent reconciliations.
 const CONCURRENCY: u16 = 4;
 /// Time limit for an environment to become ready, from the creation of its first object. Eight pods
@@ -124,8 +121,8 @@ pub enum Error {
     #[error("cannot read the benchmark: {0}")]
     Undecoded(#[from] kube::Error),
     /// The status could not be written.
-    #[error(transparent)]
-    UpdateStatus(#[from] update_status::UpdateStatusError),
+    #[error("cannot write the status: {0}")]
+    UpdateStatus(#[source] kube::Error),
 }
 
 impl Coded for Error {
@@ -154,20 +151,9 @@ pub async fn run(
     // no benefit.
     let benchmarks = controller::api(&context.cluster.client, namespace.as_deref());
     let benchmarks = watches::objects(benchmarks, feed, &watched);
-    let classed = triggers::classed(&context.classes, store.clone());
-    let triggers = stream::select_all([benchmarks, leadership.requeues(&store), classed]);
-    let config = Config::default()
-        .debounce(DEBOUNCE)
-        .concurrency(CONCURRENCY);
-    controller::run(
-        Arc::new(context),
-        store,
-        triggers,
-        config,
-        leadership,
-        metrics,
-    )
-    .await;
+    let triggers = [benchmarks, triggers::classed(&context.classes, store)];
+    let context = Arc::new(context);
+    controller::run(context, triggers, CONCURRENCY, leadership, metrics).await;
 }
 
 impl<R: RunnerApi + 'static> Reconciler for Context<R> {
@@ -176,10 +162,6 @@ impl<R: RunnerApi + 'static> Reconciler for Context<R> {
 
     fn caches(&self) -> &Caches {
         &self.cluster.caches
-    }
-
-    fn cache(&self) -> &Cache<MuxBenchmark> {
-        &self.cluster.caches.benchmarks
     }
 
     fn backoffs(&self) -> &Backoffs {
@@ -269,7 +251,8 @@ async fn reconcile_in_span<R: RunnerApi>(
         Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
     };
     let now = now.whole_second();
-    let status = update_status::update_status(&context.cluster, benchmark, &outcome, &now).await?;
+    let written = update_status::update_status(&context.cluster, benchmark, &outcome, &now).await;
+    let status = written.map_err(Error::UpdateStatus)?;
     let (reference, old) = (benchmark.object_ref(&()), benchmark.status.as_ref());
     let old = old.map_or(&[][..], |status| &status.conditions);
     let events = &context.events;

@@ -11,7 +11,6 @@ mod slim;
 mod targets;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -189,13 +188,6 @@ impl<K: Watched> Cache<K> {
         self.own.lock().keep(key(object), None, object.uid());
     }
 
-    /// References to all objects that the watch has delivered.
-    pub fn references(&self) -> Vec<ObjectRef<K>> {
-        let objects = self.watched.state().into_iter();
-        let references = objects.map(|object| ObjectRef::from_obj(object.as_ref()));
-        references.collect()
-    }
-
     /// All objects that the watch has delivered.
     ///
     /// # Errors
@@ -236,12 +228,6 @@ fn decoded<K: Watched>(object: Arc<K>) -> Result<Arc<K>, NotKnown> {
             reason: reason.to_owned(),
         }),
         None => Ok(object),
-    }
-}
-
-impl<K: Watched> fmt::Debug for Cache<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").finish_non_exhaustive()
     }
 }
 
@@ -346,7 +332,7 @@ pub trait Cached: Watched + Resource<Scope = NamespaceResourceScope> {
 macro_rules! caches {
     ($($field:ident: $kind:ty, $doc:literal;)*) => {
         /// All caches, for one namespace or for all namespaces.
-        #[derive(Debug, Clone)]
+        #[derive(Clone)]
         pub struct Caches {
             $(#[doc = $doc] pub $field: Cache<$kind>,)*
             first_wait: Arc<OnceLock<Instant>>,

@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    Feature, ImagePullPolicy, MuxClass, MuxClassSpec, NamespacesFrom, Template, TemplateMetadata,
+    Feature, ImagePullPolicy, MuxClass, NamespacesFrom, Permitted, Template, TemplateMetadata,
     Tuning,
 };
 use serde::{Deserialize, Serialize};
@@ -28,50 +28,53 @@ pub type Labels = BTreeMap<String, String>;
 
 /// Why an object has no class.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unresolved {
+pub enum NoClass<E> {
     /// Another operator serves the object.
     Foreign,
     /// The condition Accepted reports the code and the sentence.
     Refused(Code, String),
-    /// The labels of the object's namespace decide, and are not known.
-    NamespaceUnknown,
+    /// The classes, or the labels of the object's namespace that decide, are not known.
+    NotKnown(E),
 }
 
 /// The class with the name `asked`, or the class of all objects without a name, if the operator
 /// `controller` serves this class and the class permits the namespace with the labels `namespace`.
 ///
 /// # Errors
-/// [`Unresolved`]. Defaults of all operators count, so that two operators never serve one object.
-pub fn resolve<'a>(
+/// [`NoClass`]. Defaults of all operators count, so that two operators never serve one object.
+pub fn resolve<'a, E>(
     asked: Option<&str>,
     classes: &'a [Arc<MuxClass>],
     controller: &str,
-    namespace: Option<&Labels>,
-) -> Result<&'a MuxClass, Unresolved> {
+    namespace: Result<&Labels, E>,
+) -> Result<&'a MuxClass, NoClass<E>> {
     let class = match asked {
         Some(name) => named(name, classes)?,
         None => default(classes, controller)?,
     };
     if class.spec.controller_name != controller {
-        return Err(Unresolved::Foreign);
+        return Err(NoClass::Foreign);
     }
     admit(class, namespace)?;
     Ok(class)
 }
 
-fn named<'a>(name: &str, classes: &'a [Arc<MuxClass>]) -> Result<&'a MuxClass, Unresolved> {
+fn named<'a, E>(name: &str, classes: &'a [Arc<MuxClass>]) -> Result<&'a MuxClass, NoClass<E>> {
     let class = classes.iter().find(|class| class.name_any() == name);
     class.map(AsRef::as_ref).ok_or_else(|| {
         let detail = format!("no MuxClass {name} exists");
-        Unresolved::Refused(Code::ClassNotFound, detail)
+        NoClass::Refused(Code::ClassNotFound, detail)
     })
 }
 
-fn default<'a>(classes: &'a [Arc<MuxClass>], controller: &str) -> Result<&'a MuxClass, Unresolved> {
+fn default<'a, E>(
+    classes: &'a [Arc<MuxClass>],
+    controller: &str,
+) -> Result<&'a MuxClass, NoClass<E>> {
     let defaults = classes.iter().filter(|class| class.spec.default);
     let mut defaults: Vec<_> = defaults.map(AsRef::as_ref).collect();
     match &defaults[..] {
-        [] => Err(Unresolved::Refused(
+        [] => Err(NoClass::Refused(
             Code::ClassNotFound,
             "the object has no className, and no MuxClass has `default: true`".to_owned(),
         )),
@@ -87,25 +90,25 @@ fn default<'a>(classes: &'a [Arc<MuxClass>], controller: &str) -> Result<&'a Mux
                 "the object has no className, and several MuxClasses have `default: true`: {}",
                 names.join(", ")
             );
-            Err(Unresolved::Refused(Code::ClassAmbiguous, detail))
+            Err(NoClass::Refused(Code::ClassAmbiguous, detail))
         }
-        _ => Err(Unresolved::Foreign),
+        _ => Err(NoClass::Foreign),
     }
 }
 
-fn admit(class: &MuxClass, namespace: Option<&Labels>) -> Result<(), Unresolved> {
+fn admit<E>(class: &MuxClass, namespace: Result<&Labels, E>) -> Result<(), NoClass<E>> {
     let asked = class.spec.namespaces.as_ref();
     let Some(asked) = asked.filter(|asked| asked.from == NamespacesFrom::Selector) else {
         return Ok(());
     };
     let refused = |why: &str| {
         let detail = format!("MuxClass {} {why}", class.name_any());
-        Unresolved::Refused(Code::ClassNotPermitted, detail)
+        NoClass::Refused(Code::ClassNotPermitted, detail)
     };
     let selector = asked.selector.clone().unwrap_or_default();
     let selector = Selector::try_from(selector)
         .map_err(|error| refused(&format!("has an invalid namespaces.selector: {error}")))?;
-    let labels = namespace.ok_or(Unresolved::NamespaceUnknown)?;
+    let labels = namespace.map_err(NoClass::NotKnown)?;
     match selector.matches(labels) {
         true => Ok(()),
         false => Err(refused(
@@ -119,9 +122,10 @@ fn admit(class: &MuxClass, namespace: Option<&Labels>) -> Result<(), Unresolved>
 pub struct Class {
     /// The name of the MuxClass.
     pub name: String,
-    /// The images of pods.
-    pub images: Images,
-    spec: MuxClassSpec,
+    /// The part that pods have.
+    pub part: ClassPart,
+    permitted: Permitted,
+    trust_domain: Option<String>,
 }
 
 /// The part of a class that pods have.
@@ -141,61 +145,53 @@ pub struct ClassPart {
 }
 
 impl Class {
-    /// The part that pods have.
-    pub fn part(&self) -> ClassPart {
-        ClassPart {
-            images: self.images.clone(),
-            image_pull_policy: self.spec.image_pull_policy,
-            image_pull_secrets: self.spec.image_pull_secrets.clone(),
-            template: self.spec.template.clone(),
-            tuning: self.spec.tuning.clone(),
-        }
-    }
-
     /// The class with another part. What the class permits does not change.
-    pub fn with(mut self, part: ClassPart) -> Self {
-        self.images = part.images;
-        self.spec.image_pull_policy = part.image_pull_policy;
-        self.spec.image_pull_secrets = part.image_pull_secrets;
-        self.spec.template = part.template;
-        self.spec.tuning = part.tuning;
-        self
+    pub fn with(self, part: ClassPart) -> Self {
+        Self { part, ..self }
     }
 
     /// The class, with the images of the operator's own version (`own`) where it names none.
     pub fn of(class: &MuxClass, own: &Images) -> Self {
-        let asked = class.spec.images.clone().unwrap_or_default();
+        let spec = class.spec.clone();
+        let asked = spec.images.unwrap_or_default();
         let image = |asked: Option<String>, own: &String| asked.unwrap_or_else(|| own.clone());
         Self {
             name: class.name_any(),
-            images: Images {
-                gateway: image(asked.gateway, &own.gateway),
-                wan: image(asked.wan, &own.wan),
-                bench: image(asked.bench, &own.bench),
+            part: ClassPart {
+                images: Images {
+                    gateway: image(asked.gateway, &own.gateway),
+                    wan: image(asked.wan, &own.wan),
+                    bench: image(asked.bench, &own.bench),
+                },
+                image_pull_policy: spec.image_pull_policy,
+                image_pull_secrets: spec.image_pull_secrets,
+                template: spec.template,
+                tuning: spec.tuning,
             },
-            spec: class.spec.clone(),
+            permitted: spec.permitted.unwrap_or_default(),
+            trust_domain: spec.trust_domain,
         }
     }
 
     /// The pull policy of all images.
     pub fn pull_policy(&self) -> String {
-        let policy = self.spec.image_pull_policy.unwrap_or_default();
+        let policy = self.part.image_pull_policy.unwrap_or_default();
         policy.as_str().to_owned()
     }
 
     /// The trust domain in the SPIFFE IDs of certificates that cert-manager issues.
     pub fn trust_domain(&self) -> &str {
-        self.spec.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN)
+        self.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN)
     }
 
     /// The kernel settings of an object that requests `own`.
     pub fn tuning<'a>(&'a self, own: Option<&'a Tuning>) -> Option<&'a Tuning> {
-        own.or(self.spec.tuning.as_ref())
+        own.or(self.part.tuning.as_ref())
     }
 
     /// The template of gateways: the template of the object over that of the class.
     pub fn template(&self, own: &Template) -> Template {
-        let class = self.spec.template.clone().unwrap_or_default();
+        let class = self.part.template.clone().unwrap_or_default();
         let mut merged = self.common(own);
         if let Some(spec) = &mut merged.spec {
             let below = class.spec.map(|spec| spec.containers);
@@ -206,7 +202,7 @@ impl Class {
 
     /// The template `own` over that of the class, whose containers do not count.
     pub fn common<C: Clone + Default>(&self, own: &Template<C>) -> Template<C> {
-        let class = self.spec.template.clone().unwrap_or_default();
+        let class = self.part.template.clone().unwrap_or_default();
         let mut merged = merge::template(class, own);
         let spec = merged.spec.get_or_insert_default();
         spec.image_pull_secrets = self.pull_secrets(std::mem::take(&mut spec.image_pull_secrets));
@@ -215,39 +211,28 @@ impl Class {
 
     /// The Secrets for images: those of the class, and `others`.
     pub fn pull_secrets(&self, others: Vec<LocalObjectReference>) -> Vec<LocalObjectReference> {
-        merge::by_key(self.spec.image_pull_secrets.clone(), &others, |one| {
+        merge::by_key(self.part.image_pull_secrets.clone(), &others, |one| {
             one.name.clone()
         })
     }
 
-    /// Whether objects may request `feature`.
-    pub fn permits(&self, feature: Feature) -> bool {
-        let permitted = self.spec.permitted.as_ref();
-        permitted.is_some_and(|permitted| permitted.features.contains(&feature))
-    }
-
     /// Why the object may not have `field`, which needs `feature`.
     pub fn refusal(&self, feature: Feature, field: &str) -> Option<String> {
-        let word = match feature {
-            Feature::WanEmulation => "WANEmulation",
-            Feature::Network => "Network",
-            Feature::UnsafeSysctls => "UnsafeSysctls",
-        };
+        let word = feature.as_str();
         let sentence = || {
             format!(
                 "{field} needs the feature {word}, which permitted.features of MuxClass {} does not have",
                 self.name
             )
         };
-        (!self.permits(feature)).then(sentence)
+        (!self.permitted.features.contains(&feature)).then(sentence)
     }
 
     /// Labels make pods endpoints of Services. Labels and annotations can make other controllers
     /// add images, volumes and networks to pods. So templates of objects may only have permitted
     /// keys. The first other key of `metadata`, as a sentence.
     pub fn refused_key(&self, metadata: &TemplateMetadata) -> Option<String> {
-        let permitted = self.spec.permitted.as_ref();
-        let patterns = permitted.map_or(&[][..], |permitted| &permitted.pod_metadata_keys);
+        let patterns = &self.permitted.pod_metadata_keys;
         let is_refused = |key: &&String| !patterns.iter().any(|pattern| matches(pattern, key));
         let label = metadata.labels.keys().find(is_refused);
         let annotation = metadata.annotations.keys().find(is_refused);
@@ -263,8 +248,7 @@ impl Class {
     /// object's author.
     #[must_use]
     pub fn refused_driver(&self, driver: &str) -> Option<String> {
-        let permitted = self.spec.permitted.as_ref();
-        let drivers = permitted.map_or(&[][..], |permitted| &permitted.csi_drivers);
+        let drivers = &self.permitted.csi_drivers;
         let sentence = || {
             format!(
                 "security.certificates: csi.driver {driver}: permitted.csiDrivers of MuxClass {} does not have this driver",

@@ -189,17 +189,12 @@ impl Planner {
         let permits = self.turns.unused(waits, text, now.instant);
         let plan = plan(members, policy, &permits);
         for object in &plan.next {
-            let (
-                class,
-                ObjectId {
-                    namespace,
-                    kind,
-                    name,
-                },
-            ) = (class.name_any(), object);
             info!(
-                class,
-                namespace, kind, name, "an object takes the revision of its class"
+                class = class.name_any(),
+                namespace = object.namespace,
+                kind = object.kind,
+                name = object.name,
+                "an object takes the revision of its class"
             );
         }
         self.turns.give(&plan.next, text, now.instant);

@@ -6,20 +6,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream::{self, StreamExt};
 use kube::api::{Patch, PatchParams};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, Event, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::MuxClass;
 use serde_json::Value;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+use crate::classes::Classes;
 use crate::labels::MANAGER;
 use crate::leader::Leadership;
-use crate::watches::WATCH_SECONDS;
 
 /// The first pause after an error. The following pauses double.
 const FIRST: Duration = Duration::from_secs(1);
@@ -59,10 +56,18 @@ impl ClassFile {
         Ok(Self { name, manifest })
     }
 
-    /// Applies the class whenever this process becomes the leader, and whenever the class is missing.
-    pub async fn keep_applied(self, client: Client, leadership: Leadership) {
+    /// Applies the class whenever this process becomes the leader, and whenever the class is missing
+    /// among `classes`.
+    pub async fn keep_applied(self, client: Client, classes: Classes, leadership: Leadership) {
         let api = Api::all(client);
-        let mut causes = stream::select(leadership.won(), missing(api.clone(), &self.name));
+        let is_missing = || {
+            // Before the first list, no class is missing.
+            let known = classes.cache().all();
+            known.is_ok_and(|known| known.iter().all(|class| class.name_any() != self.name))
+        };
+        let missing = classes.changes();
+        let missing = missing.filter_map(|_change| ready(is_missing().then_some(())));
+        let mut causes = stream::select(leadership.won(), missing.boxed());
         while let Some(()) = causes.next().await {
             let mut pause = FIRST;
             while leadership.is_held() {
@@ -89,39 +94,14 @@ impl ClassFile {
     }
 }
 
-/// Yields an item whenever a watch finds that the class `name` does not exist.
-fn missing(api: Api<MuxClass>, name: &str) -> BoxStream<'static, ()> {
-    let config = Config::default().fields(&format!("metadata.name={name}"));
-    let mut found = false;
-    watcher(api, config.timeout(WATCH_SECONDS))
-        .default_backoff()
-        .filter_map(move |event| {
-            let is_missing = match event {
-                Ok(Event::Init) => {
-                    found = false;
-                    false
-                }
-                Ok(Event::InitApply(_) | Event::Apply(_)) => {
-                    found = true;
-                    false
-                }
-                Ok(Event::InitDone) => !found,
-                Ok(Event::Delete(_)) => true,
-                Err(error) => {
-                    warn!(%error, "the watch of the MuxClass of the chart failed and restarts");
-                    false
-                }
-            };
-            ready(is_missing.then_some(()))
-        })
-        .boxed()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
+    use crate::testing::tunnel::{CONTROLLER, images};
     use crate::testing::{FakeApi, Trouble};
 
     const CLASS: &str = "muxclasses/muxtunnel";
@@ -161,7 +141,10 @@ mod tests {
         let (api, class) = (FakeApi::default(), ClassFile::read(file().path()).unwrap());
         // As long as the definition is missing.
         api.trouble("muxclasses", Some(Trouble::Status(404)));
-        tokio::spawn(class.keep_applied(api.client(), Leadership::always()));
+        let served = (CONTROLLER.to_owned(), images());
+        let (classes, watch) = Classes::watch(&api.client(), served, &[], &Arc::default());
+        tokio::spawn(watch);
+        tokio::spawn(class.keep_applied(api.client(), classes, Leadership::always()));
         let writes = || {
             api.requests()
                 .iter()

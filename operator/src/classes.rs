@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 use crate::caches::{Cache, FIRST_LISTS, Feed, NotKnown};
-use crate::class::{Class, Labels, Unresolved, resolve};
+use crate::class::{self, Class, Labels, resolve};
 use crate::settings::Images;
 use crate::undecoded;
 use crate::watch_clock::WatchClock;
@@ -74,16 +74,8 @@ impl Change {
     }
 }
 
-/// Why the class of an object is not known.
-#[derive(Debug)]
-pub enum NoClass {
-    /// Another operator serves the object.
-    Foreign,
-    /// The condition Accepted reports the code and the sentence.
-    Refused(Code, String),
-    /// A watch has not been answered yet.
-    NotKnown(NotKnown),
-}
+/// Why an object has no class. Until the watches are answered, the reason is [`NotKnown`].
+pub type NoClass = class::NoClass<NotKnown>;
 
 impl Classes {
     /// Watches the classes, and the namespaces of `scopes` (`None`: all namespaces). The operator
@@ -145,14 +137,10 @@ impl Classes {
         let classes = self.0.cache.all().map_err(NoClass::NotKnown)?;
         let namespaces = self.0.namespaces.lock();
         let labels = namespaces.get(namespace);
-        let class = resolve(asked, &classes, &self.0.controller, labels);
-        let class = class.map_err(|why| match why {
-            Unresolved::Foreign => NoClass::Foreign,
-            Unresolved::Refused(code, detail) => NoClass::Refused(code, detail),
-            Unresolved::NamespaceUnknown => NoClass::NotKnown(NotKnown::Unanswered {
-                kind: "Namespace".to_owned(),
-            }),
-        })?;
+        let labels = labels.ok_or_else(|| NotKnown::Unanswered {
+            kind: "Namespace".to_owned(),
+        });
+        let class = resolve(asked, &classes, &self.0.controller, labels)?;
         if let Some(reason) = undecoded::reason(class) {
             let name = class.name_any();
             let detail = format!("MuxClass {name} cannot be decoded: {reason}");

@@ -3,7 +3,6 @@
 //! A reconciliation reads the clock once, and gives the [`Now`] to its steps as a value. All
 //! decisions of a reconciliation therefore use the same time.
 
-use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -35,12 +34,6 @@ impl Clock {
     }
 }
 
-impl fmt::Debug for Clock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clock")
-    }
-}
-
 /// The time of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
@@ -62,9 +55,4 @@ impl Now {
         let second = Timestamp::from_second(self.time.as_second());
         Time(second.unwrap_or(self.time))
     }
-}
-
-/// `seconds` since 1970 as RFC 3339.
-pub fn date(seconds: i64) -> String {
-    Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
 }

@@ -26,26 +26,20 @@ pub struct Verdict {
 impl Verdict {
     /// The condition holds.
     pub fn yes(type_: &'static str, code: Code) -> Self {
-        Self::new(type_, Some(true), code, "")
+        Self::new(type_, Some(true), code, String::new())
     }
 
     /// The condition does not hold.
     pub fn no(type_: &'static str, code: Code, detail: impl Into<String>) -> Self {
-        Self::new(type_, Some(false), code, detail)
+        Self::new(type_, Some(false), code, detail.into())
     }
 
     /// The operator cannot determine whether the condition holds.
     pub fn unknown(type_: &'static str, code: Code, detail: impl Into<String>) -> Self {
-        Self::new(type_, None, code, detail)
+        Self::new(type_, None, code, detail.into())
     }
 
-    fn new(
-        type_: &'static str,
-        holds: Option<bool>,
-        code: Code,
-        detail: impl Into<String>,
-    ) -> Self {
-        let detail = detail.into();
+    fn new(type_: &'static str, holds: Option<bool>, code: Code, detail: String) -> Self {
         Self {
             type_,
             holds,

@@ -2,38 +2,34 @@
 //! reconciliation.
 //!
 //! Input: objects that may have changed. Output: reconciliations, one at a time per object. Bounds:
-//! the number of concurrent reconciliations in `Config`, and one queue entry per object.
+//! the number of concurrent reconciliations, and one queue entry per object.
 
-use std::future::Future;
 use std::sync::Arc;
 
-use futures::stream::{Stream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config, Error as ControllerError};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource};
 use tracing::warn;
 
 use crate::backoff::Backoffs;
-use crate::caches::{Cache, Caches};
+use crate::caches::{Cached, Caches};
 use crate::failure::{self, Coded};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::watches::{ObjectId, Watched};
+use crate::watches::{self, ObjectId, Watched};
 
 /// Reconciles the objects of one kind.
 pub(crate) trait Reconciler: 'static {
     /// The kind.
-    type Object: Watched;
+    type Object: Cached;
     /// Why a reconciliation failed. The controller retries.
     type Error: Coded + std::error::Error + Send + Sync + 'static;
 
     /// The caches of the cluster.
     fn caches(&self) -> &Caches;
-
-    /// The cache of the objects.
-    fn cache(&self) -> &Cache<Self::Object>;
 
     /// The back-offs of failed reconciliations.
     fn backoffs(&self) -> &Backoffs;
@@ -50,15 +46,18 @@ pub(crate) trait Reconciler: 'static {
     }
 }
 
-/// Reconciles the objects in `triggers` while this operator leads, until the process ends.
+/// Reconciles the objects in `triggers` while this operator leads, until the process ends. At most
+/// `concurrency` reconciliations run at the same time.
 pub(crate) async fn run<R: Reconciler>(
     reconciler: Arc<R>,
-    store: Store<R::Object>,
-    triggers: impl Stream<Item = ObjectRef<R::Object>> + Send + 'static,
-    config: Config,
+    triggers: impl IntoIterator<Item = BoxStream<'static, ObjectRef<R::Object>>>,
+    concurrency: u16,
     leadership: Leadership,
     metrics: Metrics,
 ) {
+    let store = R::Object::of(reconciler.caches()).store();
+    let requeues = leadership.requeues(&store);
+    let triggers = watches::batched(stream::select_all(triggers.into_iter().chain([requeues])));
     let queue = metrics.queue::<R::Object>();
     let (joined, missed) = (queue.clone(), queue.clone());
     applier(
@@ -77,7 +76,7 @@ pub(crate) async fn run<R: Reconciler>(
         triggers
             .inspect(move |object| joined.joined(object.clone().into()))
             .map(Ok::<_, std::convert::Infallible>),
-        config,
+        Config::default().concurrency(concurrency),
     )
     .for_each(|result| async {
         match result {
@@ -106,7 +105,7 @@ async fn reconcile_newest<R: Reconciler>(
     metrics: Metrics,
 ) -> Result<Action, R::Error> {
     reconciler.caches().first_lists().await;
-    let object = reconciler.cache().newest(object);
+    let object = R::Object::of(reconciler.caches()).newest(object);
     let kind = R::Object::kind(&());
     let ended = metrics
         .timed(&kind, reconciler.clone().reconcile(object.clone()))

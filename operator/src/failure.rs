@@ -29,7 +29,8 @@ pub fn code(error: &(dyn Error + 'static)) -> Code {
     match causes(error).find_map(of_api) {
         Some(kube::Error::Api(status)) => match status.code {
             409 => Code::WriteConflict,
-            429 | 500.. => Code::ApiUnavailable,
+            // A code below 400 is not of the API server: a proxy answers in its place.
+            ..400 | 429 | 500.. => Code::ApiUnavailable,
             _ => Code::ApiRefused,
         },
         Some(_) => Code::ApiUnavailable,
@@ -43,16 +44,11 @@ pub fn code(error: &(dyn Error + 'static)) -> Code {
 /// (`failures`), even if the API server does not answer one kind of requests. The leader writes the
 /// status, so the error of an operator that is not the leader is never reported.
 pub fn is_reported(error: &(dyn Error + 'static), failures: u32) -> bool {
-    if causes(error).any(<dyn Error>::is::<NotLeader>) {
-        return false;
+    match code(error) {
+        Code::LeaderLost => false,
+        Code::ApiRefused => true,
+        _ => failures >= FAILURES_MIN,
     }
-    let is_final = match causes(error).find_map(of_api) {
-        Some(kube::Error::Api(status)) => {
-            (400..500).contains(&status.code) && !matches!(status.code, 409 | 429)
-        }
-        _ => false,
-    };
-    is_final || failures >= FAILURES_MIN
 }
 
 /// The text of the error and of its sources, without repetitions. The client's error is replaced

@@ -19,6 +19,8 @@ use futures::future;
 use futures::stream::{self, Stream, StreamExt};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
+use kube::discovery::pinned_kind;
+use kube::error::DiscoveryError;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -39,7 +41,6 @@ const GATEWAY_API_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// Maximum number of grants of a kind per namespace. The schemas limit each grant to 16 x 16
 /// entries.
 const GRANTS_MAX: usize = 256;
-const REFERENCE_GRANT: (&str, &str) = ("ReferenceGrant", "referencegrants");
 /// How often the operator checks whether ReferenceGrants are installed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 /// Pause before the next check or watch, if the API server gave no answer or a watch ended.
@@ -201,7 +202,7 @@ fn key(object: &DynamicObject) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// The part of a grant about objects of this operator and Services.
+/// The part of a grant about objects of this operator and Services. `None` if this part is empty.
 fn of_muxtunnel(object: &DynamicObject) -> Result<Option<MuxGrantSpec>, String> {
     let mut spec = object.data.get("spec").cloned().unwrap_or_default();
     // Only the entries about these kinds have to be decoded.
@@ -218,9 +219,9 @@ fn of_muxtunnel(object: &DynamicObject) -> Result<Option<MuxGrantSpec>, String> 
             entries.retain(is_own);
         }
     }
-    serde_path_to_error::deserialize::<_, MuxGrantSpec>(&spec)
-        .map(MuxGrantSpec::of_muxtunnel)
-        .map_err(|error| error.to_string())
+    let spec: MuxGrantSpec =
+        serde_path_to_error::deserialize(&spec).map_err(|error| error.to_string())?;
+    Ok(Some(spec).filter(|spec| !spec.from.is_empty() && !spec.to.is_empty()))
 }
 
 /// Stores a grant. A grant that is being deleted or that concerns other kinds gives no permission.
@@ -326,15 +327,12 @@ impl Watch {
 /// Returns the version in which the API server serves ReferenceGrants, or `None` if they are not
 /// installed.
 async fn served(client: &Client) -> Result<Option<ApiResource>, kube::Error> {
-    let (kind, plural) = REFERENCE_GRANT;
     for version in GATEWAY_API_VERSIONS {
-        let group_version = format!("{GATEWAY_API}/{version}");
-        match client.list_api_group_resources(&group_version).await {
-            Ok(list) if list.resources.iter().any(|found| found.name == plural) => {
-                let kind = GroupVersionKind::gvk(GATEWAY_API, version, kind);
-                return Ok(Some(ApiResource::from_gvk_with_plural(&kind, plural)));
-            }
-            Ok(_) => {}
+        let kind = GroupVersionKind::gvk(GATEWAY_API, version, "ReferenceGrant");
+        match pinned_kind(client, &kind).await {
+            Ok((resource, _)) => return Ok(Some(resource)),
+            // The group does not have the kind in this version.
+            Err(kube::Error::Discovery(DiscoveryError::MissingKind(_))) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(error),
         }

@@ -116,7 +116,7 @@ mod tests {
     use tower::{Layer, Service};
 
     use super::*;
-    use crate::observer::ObserverLayer;
+    use crate::interceptor::InterceptorLayer;
 
     const PATH: &str = "/apis/apps/v1/deployments";
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     async fn call(clock: &Arc<WatchClock>, uri: &str, status: u16) {
-        let mut service = ObserverLayer(clock.clone()).layer(tower::service_fn(
+        let mut service = InterceptorLayer(clock.clone()).layer(tower::service_fn(
             move |_: Request<()>| async move {
                 Ok::<_, std::io::Error>(Response::builder().status(status).body(()).unwrap())
             },

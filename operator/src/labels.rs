@@ -26,10 +26,9 @@ pub fn child(kind: &str, name: &str, component: &str) -> BTreeMap<String, String
 /// The metadata of the object `name` with `labels` and the version of the operator.
 pub fn metadata(
     (namespace, name): (&str, String),
-    labels: BTreeMap<String, String>,
+    mut labels: BTreeMap<String, String>,
     owner: Option<&OwnerReference>,
 ) -> ObjectMeta {
-    let mut labels = labels;
     labels.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     ObjectMeta {
         name: Some(name),

@@ -1,7 +1,7 @@
 //! Leader election. Only the operator that holds the Lease writes.
 //!
 //! All operators watch, so all have the same caches. Only the leader reconciles. [`WriteGate`], a
-//! layer of the client, passes requests other than GET only while the Lease is held. The gate uses
+//! part of the client, passes requests other than GET only while the Lease is held. The gate uses
 //! this machine's monotonic clock, and never a time from another machine. A process that was
 //! stopped for longer than the duration of its Lease therefore writes nothing after it resumes. The
 //! monotonic clock (CLOCK_MONOTONIC) does not advance while the whole machine is suspended. A
@@ -22,14 +22,11 @@
 //! Two operators may therefore both treat an expired Lease as their own until the next poll.
 //! kube-lease-manager also compares times from different machines.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
-use http::{Method, Request, Response};
+use http::{Method, Uri};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::PostParams;
@@ -39,11 +36,11 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tower::{BoxError, Layer, Service};
 use tracing::{info, warn};
 
 use crate::clock::Clock;
 use crate::failure::NotLeader;
+use crate::interceptor::{Answer, Interceptor};
 
 /// A Lease expires this many seconds after its last renewal.
 pub const LEASE_SECONDS: i32 = 15;
@@ -60,7 +57,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 const ATTEMPT: Duration = Duration::from_secs(4);
 
 /// Whether this process may write.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Leadership(Arc<watch::Sender<Term>>);
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,12 +66,6 @@ struct Term {
     number: u64,
     /// `None` if this process is not the leader.
     until: Option<Instant>,
-}
-
-impl Default for Leadership {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(Term::default())))
-    }
 }
 
 impl Leadership {
@@ -348,53 +339,25 @@ impl Elector {
     }
 }
 
-/// Layer of the client that passes only GET requests while the Lease is not held.
+/// Passes only GET requests while the Lease is not held.
 #[derive(Clone)]
 pub struct WriteGate(pub Leadership);
 
-impl<S> Layer<S> for WriteGate {
-    type Service = GatedService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        GatedService {
-            inner,
-            leadership: self.0.clone(),
+impl Interceptor for WriteGate {
+    fn intercept<R: Send + 'static>(
+        &self,
+        method: &Method,
+        _uri: &Uri,
+        send: impl FnOnce() -> Answer<R>,
+    ) -> Answer<R> {
+        if method == Method::GET {
+            return send();
         }
-    }
-}
-
-/// See [`WriteGate`].
-#[derive(Clone)]
-pub struct GatedService<S> {
-    inner: S,
-    leadership: Leadership,
-}
-
-impl<S, B, R> Service<Request<B>> for GatedService<S>
-where
-    S: Service<Request<B>, Response = Response<R>>,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    R: Send + 'static,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        if request.method() == Method::GET {
-            let answer = self.inner.call(request);
-            return Box::pin(async move { answer.await.map_err(Into::into) });
-        }
-        let leadership = self.leadership.clone();
+        let leadership = self.0.clone();
         if !leadership.is_held() {
             return Box::pin(async { Err(NotLeader.into()) });
         }
-        let answer = self.inner.call(request);
+        let answer = send();
         Box::pin(async move {
             // Requests that wait for a connection or an answer are cancelled when the Lease is
             // lost. The Lease is checked before the request is polled, so that a process that was
@@ -402,7 +365,7 @@ where
             tokio::select! {
                 biased;
                 () = leadership.lost() => Err(NotLeader.into()),
-                answer = answer => answer.map_err(Into::into),
+                answer = answer => answer,
             }
         })
     }

@@ -5,8 +5,8 @@
 //! -> observe -> publish -> update_status. Validate and build are pure. Only the steps that write
 //! get a client. This level contains the shared modules of the controllers: [`api_server`],
 //! [`apply`], [`backoff`], [`caches`], [`certificates`], [`class`], [`class_file`], [`classes`], [`clock`], [`conditions`], [`events`],
-//! [`failure`], [`grants`], [`watches`], [`health`], [`key_pair`], [`labels`], [`leader`], [`metrics`],
-//! [`observer`], [`pods`], [`quantity`], [`reader`], [`settings`], [`undecoded`], [`upgrades`]. Start reading at
+//! [`failure`], [`grants`], [`watches`], [`health`], [`interceptor`], [`key_pair`], [`labels`], [`leader`],
+//! [`metrics`], [`pods`], [`quantity`], [`reader`], [`settings`], [`undecoded`], [`upgrades`]. Start reading at
 //! [`tunnel_controller`], then [`peer_controller`] and [`benchmark_controller`].
 
 // The crate's name in tests outside of the crate. The crate's own tests share some of their files.
@@ -31,12 +31,12 @@ pub mod events;
 pub mod failure;
 pub mod grants;
 pub mod health;
+pub mod interceptor;
 pub mod key_pair;
 pub mod labels;
 pub mod leader;
 pub mod metrics;
 pub mod muxbench;
-pub mod observer;
 pub mod peer_controller;
 pub mod pods;
 pub mod quantity;

@@ -20,9 +20,9 @@ use muxtunnel_operator::clock::Clock;
 use muxtunnel_operator::events::Events;
 use muxtunnel_operator::grants::Grants;
 use muxtunnel_operator::health::{self, Progress};
+use muxtunnel_operator::interceptor::InterceptorLayer;
 use muxtunnel_operator::leader::{Elector, Leadership, WriteGate};
 use muxtunnel_operator::metrics::Metrics;
-use muxtunnel_operator::observer::ObserverLayer;
 use muxtunnel_operator::settings::{AdminPeers, Images, Settings};
 use muxtunnel_operator::tunnel_controller::access::{Access, Memory, Outputs};
 use muxtunnel_operator::tunnel_controller::observe::HttpGateways;
@@ -80,8 +80,9 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     };
     let mut controllers = operator.controllers(scopes);
     if let Some(file) = class_file {
-        let (client, leadership) = (operator.client.clone(), operator.leadership.clone());
-        controllers.push(file.keep_applied(client, leadership).boxed_local());
+        let (client, classes) = (operator.client.clone(), operator.classes.clone());
+        let applied = file.keep_applied(client, classes, operator.leadership.clone());
+        controllers.push(applied.boxed_local());
     }
     controllers.push(watch_grants.boxed_local());
     controllers.push(watch_classes.boxed_local());
@@ -290,9 +291,9 @@ fn client(
 ) -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config).context("cannot use the API server's address")?;
     Ok(builder
-        .with_layer(&ObserverLayer(watched.clone()))
-        .with_layer(&ObserverLayer(metrics.clone()))
-        .with_layer(&WriteGate(leadership.clone()))
+        .with_layer(&InterceptorLayer(watched.clone()))
+        .with_layer(&InterceptorLayer(metrics.clone()))
+        .with_layer(&InterceptorLayer(WriteGate(leadership.clone())))
         .build())
 }
 

@@ -47,7 +47,7 @@ pub fn container(
 ) -> Container {
     Container {
         name: name.to_owned(),
-        image: Some(class.images.bench.clone()),
+        image: Some(class.part.images.bench.clone()),
         image_pull_policy: Some(class.pull_policy()),
         args: Some(args),
         ports: Some(vec![port("http", HTTP_PORT)]),

@@ -6,9 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream;
 use kube::api::{DeleteParams, Preconditions};
-use kube::runtime::controller::{Action, Config};
+use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
@@ -18,7 +17,7 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::backoff::Backoffs;
-use crate::caches::{Cache, Caches, Cluster, NotKnown};
+use crate::caches::{Caches, Cluster, NotKnown};
 use crate::classes::{Classes, NoClass};
 use crate::clock::{Clock, Now};
 use crate::conditions::{Verdict, conditions};
@@ -74,17 +73,14 @@ pub async fn run(
     leadership: Leadership,
     metrics: Metrics,
 ) {
-    let store = cluster.caches.peers.store();
     let context = Arc::new(Context {
         cluster,
         classes,
         backoffs: Backoffs::default(),
         clock,
     });
-    let triggers = stream::select_all([watches::queued(changed), leadership.requeues(&store)]);
-    let triggers = watches::batched(triggers);
-    let config = Config::default().concurrency(CONCURRENCY);
-    controller::run(context, store, triggers, config, leadership, metrics).await;
+    let triggers = [watches::queued(changed)];
+    controller::run(context, triggers, CONCURRENCY, leadership, metrics).await;
 }
 
 impl Reconciler for Context {
@@ -93,10 +89,6 @@ impl Reconciler for Context {
 
     fn caches(&self) -> &Caches {
         &self.cluster.caches
-    }
-
-    fn cache(&self) -> &Cache<MuxPeer> {
-        &self.cluster.caches.peers
     }
 
     fn backoffs(&self) -> &Backoffs {
@@ -177,13 +169,10 @@ async fn delete(cluster: &Cluster, peer: &MuxPeer) -> Result<(), kube::Error> {
     let name = peer.name_any();
     info!(namespace, name, "deleting an expired MuxPeer");
     // A peer that was prolonged meanwhile stays.
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: peer.uid(),
-            resource_version: peer.resource_version(),
-        }),
-        ..DeleteParams::default()
-    };
+    let params = DeleteParams::default().preconditions(Preconditions {
+        uid: peer.uid(),
+        resource_version: peer.resource_version(),
+    });
     match api.delete(&name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
@@ -195,18 +184,9 @@ async fn delete(cluster: &Cluster, peer: &MuxPeer) -> Result<(), kube::Error> {
 async fn refuse(
     cluster: &Cluster,
     peer: &MuxPeer,
-    why: (Code, &str),
+    (code, detail): (Code, &str),
     now: Now,
 ) -> Result<(), kube::Error> {
-    let status = refused(peer, why, now);
-    if peer.status.as_ref() == Some(&status) {
-        return Ok(());
-    }
-    write(cluster, peer, &status).await
-}
-
-/// The status of a peer that no exit accepts. Pure.
-fn refused(peer: &MuxPeer, (code, detail): (Code, &str), now: Now) -> MuxPeerStatus {
     let old = peer.status.clone().unwrap_or_default();
     let generation = peer.metadata.generation;
     let stalled = Verdict {
@@ -215,10 +195,14 @@ fn refused(peer: &MuxPeer, (code, detail): (Code, &str), now: Now) -> MuxPeerSta
     };
     let [accepted, ready] = [ACCEPTED, READY].map(|type_| Verdict::no(type_, code, detail));
     let verdicts = [accepted, ready, stalled];
-    MuxPeerStatus {
+    let status = MuxPeerStatus {
         observed_generation: generation,
         conditions: conditions(&verdicts, &old.conditions, generation, &now.whole_second()),
         carriers: None,
         ..old
+    };
+    if peer.status.as_ref() == Some(&status) {
+        return Ok(());
     }
+    write(cluster, peer, &status).await
 }

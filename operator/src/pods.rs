@@ -69,6 +69,14 @@ pub fn host(pod: &Pod) -> Option<String> {
     host.filter(|host| !host.is_empty())
 }
 
+/// The host in the form for a URL. IPv6 addresses get brackets.
+pub fn in_url(host: &str) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]"),
+        false => host.to_owned(),
+    }
+}
+
 /// Why the ReplicaSet cannot create pods, for example because of a quota, a LimitRange or Pod
 /// Security.
 pub fn replica_failure(deployment: &Deployment) -> Option<String> {

@@ -8,3 +8,13 @@ pub struct ServiceName {
     /// The name.
     pub name: String,
 }
+
+impl ServiceName {
+    /// The Service `name` of `namespace`.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
-use kube::runtime::controller::{Action, Config};
+use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::condition;
@@ -48,7 +48,7 @@ use tokio::sync::mpsc;
 use tracing::{Instrument, info_span};
 
 use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
-use crate::caches::{Cache, Cached, Caches, Feeds};
+use crate::caches::{Cached, Caches, Feeds};
 use crate::class::Class;
 use crate::clock::{Clock, Now};
 use crate::conditions::find;
@@ -167,17 +167,14 @@ async fn run_kind<K: Cached, G: observe::Gateways>(
     Object: From<Arc<K>>,
 {
     let store = K::of(&context.access.caches).store();
-    metrics.judge(store.clone(), |object| {
+    metrics.judge(store, |object| {
         Object::from(object.clone()).conditions().to_vec()
     });
-    let requeued = leadership.requeues(&store);
-    let all = stream::select_all([objects, watches::queued(others), requeued]);
     let (context, kind) = (context.clone(), PhantomData);
     controller::run(
         Arc::new(OfKind { context, kind }),
-        store,
-        watches::batched(all),
-        Config::default().concurrency(CONCURRENCY),
+        [objects, watches::queued(others)],
+        CONCURRENCY,
         leadership.clone(),
         metrics.clone(),
     )
@@ -199,10 +196,6 @@ where
 
     fn caches(&self) -> &Caches {
         &self.context.access.caches
-    }
-
-    fn cache(&self) -> &Cache<K> {
-        K::of(&self.context.access.caches)
     }
 
     fn backoffs(&self) -> &Backoffs {
@@ -302,7 +295,11 @@ async fn pass<G: observe::Gateways>(
     let plan = found.class.and_then(|class| {
         pure(|| {
             let valid = validate::validate(object, &named, class)?;
-            build::build_children(valid, settings)
+            // A configuration that a gateway would refuse is a fault of the spec, which neither the
+            // schema nor the validation found.
+            let built = build::build(&valid, settings);
+            let resources = built.map_err(|error| Hindrance::Invalid(error.to_string()))?;
+            Ok((valid, resources))
         })
     });
     let valid = plan.as_ref().ok().map(|(valid, _)| &**valid);
@@ -326,20 +323,18 @@ async fn report<G: observe::Gateways>(
     now: Now,
 ) -> Result<Status, Error> {
     let (cluster, debounce) = (&context.outputs.cluster, &context.debounce);
-    let status = update_status::update_status(cluster, object, outcome, debounce, now).await?;
+    let written = update_status::update_status(cluster, object, outcome, debounce, now).await;
+    let status = written.map_err(Error::UpdateStatus)?;
     let (reference, old) = (object.object_ref(), object.conditions());
     let events = context
         .events
         .publish_transitions(&reference, old, status.conditions());
     events.await;
-    if let (Outcome::Observed(facts), Some(uid)) = (outcome, object.uid()) {
-        let of = (&*uid, object.kind());
-        if let Some(happened) = context
-            .unknown_keys
-            .happened(of, &facts.seen, now.seconds())
-        {
-            context.events.publish_once(&reference, &happened).await;
-        }
+    let (unknown_keys, time) = (&context.unknown_keys, now.seconds());
+    if let (Outcome::Observed(facts), Some(uid)) = (outcome, object.uid())
+        && let Some(happened) = unknown_keys.happened((&uid, object.kind()), &facts.seen, time)
+    {
+        context.events.publish_once(&reference, &happened).await;
     }
     Ok(status)
 }
@@ -361,17 +356,12 @@ fn requeue_after<G: observe::Gateways>(
             REQUEUE_STEADY
         }
     };
-    let due = match outcome {
-        Outcome::Observed(facts) => {
-            let (object, rollouts) = (&facts.object, &context.outputs.memory.rollouts);
-            rollouts.due(
-                &object.holder.owner.uid,
-                &object.pods.rollouts,
-                now.seconds(),
-            )
-        }
-        _ => None,
+    let Outcome::Observed(facts) = outcome else {
+        return Action::requeue(pause);
     };
+    let (object, rollouts) = (&facts.object, &context.outputs.memory.rollouts);
+    let uid = &object.holder.owner.uid;
+    let due = rollouts.due(uid, &object.pods.rollouts, now.seconds());
     let due = due.map(|seconds| Duration::from_secs(seconds.max(1)));
     Action::requeue(due.map_or(pause, |due| due.min(pause)))
 }

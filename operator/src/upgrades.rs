@@ -58,7 +58,7 @@ impl Revision {
         Self {
             class: class.name.clone(),
             operator: format!("{}-{hash}", env!("CARGO_PKG_VERSION")),
-            part: class.part(),
+            part: class.part.clone(),
         }
     }
 
@@ -169,12 +169,6 @@ impl Shown {
         revisions.all(|recorded| recorded.as_deref() == Some(present))
     }
 
-    /// Whether a Deployment has the revision with the text `present`.
-    fn has(&self, present: &str) -> bool {
-        let mut revisions = self.revisions.iter();
-        revisions.any(|recorded| recorded.as_deref() == Some(present))
-    }
-
     /// The recorded revision. `None` without Deployments, or if a Deployment records none.
     fn recorded(&self) -> Option<Revision> {
         let texts: Option<Vec<_>> = self.revisions.iter().map(Option::as_deref).collect();
@@ -248,7 +242,7 @@ pub fn choose(present: &Revision, shown: &Shown, own: Own) -> Choice {
         });
     }
     // The object took its turn, and not all Deployments were written.
-    if shown.turn.is_some() && shown.has(&text) {
+    if shown.turn.is_some() && shown.revisions.contains(&Some(text)) {
         return taken(shown.turn);
     }
     if own.is_permitted {
@@ -263,17 +257,12 @@ pub fn choose(present: &Revision, shown: &Shown, own: Own) -> Choice {
         return taken(None);
     }
     let turn = shown.turn.filter(|_| !is_whole);
-    match (recorded.operator == present.operator, own.has_changed) {
-        (true, _) => Choice {
-            basis: Basis::Earlier(Box::new(recorded)),
-            turn,
-        },
-        (false, true) => taken(None),
-        (false, false) => Choice {
-            basis: Basis::Kept,
-            turn,
-        },
-    }
+    let basis = match (recorded.operator == present.operator, own.has_changed) {
+        (true, _) => Basis::Earlier(Box::new(recorded)),
+        (false, true) => return taken(None),
+        (false, false) => Basis::Kept,
+    };
+    Choice { basis, turn }
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, StatusCode, Uri};
+use http::{Method, Uri};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::observer::{Observer, is_watch};
+use crate::interceptor::{Answer, Interceptor, is_watch};
 
 /// A watch is stale if its last answered start is older than this. This time is three watch calls
 /// of 50 s, plus the longest back-off of 30 s.
@@ -52,9 +52,9 @@ impl WatchClock {
         self.watches.lock().remove(path);
     }
 
-    fn begun(&self, path: &str, now: Instant) {
+    fn begun(&self, path: &str) {
         if let Some(watch) = self.watches.lock().get_mut(path) {
-            watch.last_good = now;
+            watch.last_good = Instant::now();
             watch.ever_answered = true;
         }
     }
@@ -95,19 +95,24 @@ impl WatchClock {
     }
 }
 
-impl Observer for Arc<WatchClock> {
-    /// The path of a watch.
-    type Asked = Option<String>;
-
-    fn asked(&self, _method: &Method, uri: &Uri) -> Self::Asked {
-        is_watch(uri).then(|| uri.path().to_owned())
-    }
-
-    fn answered(&self, watched: Self::Asked, status: Option<StatusCode>) {
-        if let Some(path) = watched
-            && status.is_some_and(|status| status.is_success())
-        {
-            self.begun(&path, Instant::now());
+impl Interceptor for Arc<WatchClock> {
+    fn intercept<R: Send + 'static>(
+        &self,
+        _method: &Method,
+        uri: &Uri,
+        send: impl FnOnce() -> Answer<R>,
+    ) -> Answer<R> {
+        let answer = send();
+        if !is_watch(uri) {
+            return answer;
         }
+        let (clock, path) = (self.clone(), uri.path().to_owned());
+        Box::pin(async move {
+            let answer = answer.await?;
+            if answer.status().is_success() {
+                clock.begun(&path);
+            }
+            Ok(answer)
+        })
     }
 }

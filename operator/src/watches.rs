@@ -94,22 +94,12 @@ pub fn objects<K: Watched>(
     feed: Feed<K>,
     clock: &Arc<WatchClock>,
 ) -> BoxStream<'static, ObjectRef<K>> {
-    let cache = feed.cache();
     let config = watcher::Config::default();
-    changes(api, config, feed, clock)
-        .flat_map(move |(event, old)| {
-            stream::iter(match event {
-                Event::Apply(object)
-                    if old.is_some_and(|old| is_asked_alike(old.as_ref(), &object)) =>
-                {
-                    Vec::new()
-                }
-                Event::Apply(object) => vec![ObjectRef::from_obj(&object)],
-                // The cache contains the objects of the list only after this event.
-                Event::InitDone => cache.references(),
-                Event::Delete(_) | Event::Init | Event::InitApply(_) => Vec::new(),
-            })
-        })
+    let reference = |(object, exists): (Arc<K>, bool)| async move {
+        exists.then(|| ObjectRef::from_obj(object.as_ref()))
+    };
+    changes((api, config), feed, clock, is_asked_alike)
+        .filter_map(reference)
         .boxed()
 }
 
@@ -147,22 +137,8 @@ fn concerned<K: Watched>(
     is_same: fn(&K, &K) -> bool,
     concerns: impl Fn(&K) -> Vec<ObjectId> + Send + 'static,
 ) -> BoxStream<'static, ObjectId> {
-    let cached = feed.cache().store();
-    changes(api, config, feed, clock)
-        .flat_map(move |(event, old)| {
-            stream::iter(match event {
-                Event::Apply(new) if old.is_some_and(|old| is_same(old.as_ref(), &new)) => {
-                    Vec::new()
-                }
-                Event::Apply(object) | Event::Delete(object) => concerns(&object),
-                // The cache contains the objects of the list only after this event.
-                Event::InitDone => {
-                    let all = cached.state().into_iter();
-                    all.flat_map(|object| concerns(&object)).collect()
-                }
-                Event::Init | Event::InitApply(_) => Vec::new(),
-            })
-        })
+    changes((api, config), feed, clock, is_same)
+        .flat_map(move |(object, _)| stream::iter(concerns(&object)))
         .boxed()
 }
 
@@ -185,32 +161,39 @@ pub fn is_asked_alike<K: Watched>(old: &K, new: &K) -> bool {
         && old.deletion_timestamp == new.deletion_timestamp
 }
 
-/// Returns the events of a watch, after `feed` has applied each event, and the object from the cache
-/// before the event. A failed watch restarts, and its error is logged here.
+/// Yields each object that is new, changed or deleted, and whether it exists, after `feed` has applied
+/// the event of the watch. A change is ignored if both versions are the same by `is_same`. A failed
+/// watch restarts, and its error is logged here.
 fn changes<K: Watched>(
-    api: Api<Guarded<K>>,
-    config: watcher::Config,
+    (api, config): (Api<Guarded<K>>, watcher::Config),
     mut feed: Feed<K>,
     clock: &Arc<WatchClock>,
-) -> impl Stream<Item = (Event<K>, Option<Arc<K>>)> + Send + 'static {
+    is_same: fn(&K, &K) -> bool,
+) -> impl Stream<Item = (Arc<K>, bool)> + Send + 'static {
     clock.expect(api.resource_url());
+    let cached = feed.cache().store();
     watcher(api, config.timeout(WATCH_SECONDS).page_size(PAGE_OBJECTS))
         .default_backoff()
-        .filter_map(move |event| {
-            let event = match event {
-                Ok(event) => undecoded::event(event).map(|event| {
-                    let old = match &event {
-                        Event::Apply(object) => feed.known(object),
-                        _ => None,
-                    };
-                    (feed.take(event), old)
-                }),
-                Err(error) => {
-                    warn!(kind = %K::kind(&()), %error, "a watch failed and restarts");
-                    None
-                }
+        .flat_map(move |event| {
+            let event = event.inspect_err(|error| {
+                warn!(kind = %K::kind(&()), %error, "a watch failed and restarts");
+            });
+            let event = event.ok().and_then(undecoded::event);
+            let old = match &event {
+                Some(Event::Apply(object)) => feed.known(object),
+                _ => None,
             };
-            async move { event }
+            stream::iter(match event.map(|event| feed.take(event)) {
+                Some(Event::Apply(new)) if old.is_some_and(|old| is_same(&old, &new)) => Vec::new(),
+                Some(Event::Apply(object)) => vec![(Arc::new(object), true)],
+                Some(Event::Delete(object)) => vec![(Arc::new(object), false)],
+                // The cache contains the objects of the list only after this event.
+                Some(Event::InitDone) => {
+                    let all = cached.state().into_iter();
+                    all.map(|object| (object, true)).collect()
+                }
+                Some(Event::Init | Event::InitApply(_)) | None => Vec::new(),
+            })
         })
 }
 

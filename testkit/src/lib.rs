@@ -10,6 +10,8 @@
 
 #[cfg(feature = "api-server")]
 pub mod api_server;
+#[cfg(feature = "bad-objects")]
+pub mod bad_objects;
 pub mod clock;
 pub mod exit_statuses;
 pub mod generated;

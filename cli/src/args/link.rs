@@ -1,6 +1,7 @@
 //! Arguments of `link`.
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::documents;
 use crate::duration::Duration;
@@ -62,7 +63,7 @@ pub struct LinkArgs {
 }
 
 /// How entries of other clusters reach the exit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 pub enum Exposure {
     /// Through a load balancer.
     #[value(name = "LoadBalancer")]
@@ -70,17 +71,6 @@ pub enum Exposure {
     /// On a port of every node. Needs --address with the host and the port of a node.
     #[value(name = "NodePort")]
     NodePort,
-}
-
-impl Exposure {
-    /// The type of the Service.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::LoadBalancer => "LoadBalancer",
-            Self::NodePort => "NodePort",
-        }
-    }
 }
 
 /// A Service and one of its ports.

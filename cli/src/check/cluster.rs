@@ -70,16 +70,8 @@ enum Need {
 /// The rights to check: to read nodes and namespaces; with `--pre`, the rights of an installation,
 /// otherwise to read definitions and our objects; with `--probe`, to run test pods.
 fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<(Right<'a>, Need)> {
-    let whole = |verb, group, resource| Right {
-        verb,
-        group,
-        resource,
-        namespace: None,
-    };
-    let here = |verb, group, resource| Right {
-        namespace: Some(namespace),
-        ..whole(verb, group, resource)
-    };
+    let whole = |verb, group, resource| Right::new(verb, group, resource, None);
+    let here = |verb, group, resource| Right::new(verb, group, resource, Some(namespace));
     let (definitions, ours) = ("apiextensions.k8s.io", "muxtunnel.dev");
     let mut rights = vec![
         (whole("list", "", "nodes"), Need::ToLook),

@@ -44,7 +44,21 @@ pub(super) struct Right<'a> {
     pub(super) namespace: Option<&'a str>,
 }
 
-impl Right<'_> {
+impl<'a> Right<'a> {
+    pub(super) const fn new(
+        verb: &'a str,
+        group: &'a str,
+        resource: &'a str,
+        namespace: Option<&'a str>,
+    ) -> Self {
+        Self {
+            verb,
+            group,
+            resource,
+            namespace,
+        }
+    }
+
     /// The right as text, such as `list nodes` or `create pods in namespace shop`.
     pub(super) fn name(&self) -> String {
         let place = self

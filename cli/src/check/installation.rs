@@ -39,12 +39,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     let description = "an operator runs";
     let operators = operators(client, scope.args.operator_namespace.as_deref()).await;
     let namespace = scope.args.operator_namespace.as_deref();
-    let right = Right {
-        verb: "list",
-        group: "apps",
-        resource: "deployments",
-        namespace,
-    };
+    let right = Right::new("list", "apps", "deployments", namespace);
     let operators = readable(operators, description, &right)?;
     let install = fix::install(operators.as_deref().ok());
     let mut checks = definitions(client, &install).await?;
@@ -77,12 +72,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
 async fn definitions(client: &Client, install: &str) -> Result<Vec<Check>, Failure> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let group = "apiextensions.k8s.io";
-    let right = Right {
-        verb: "get",
-        group,
-        resource: "customresourcedefinitions",
-        namespace: None,
-    };
+    let right = Right::new("get", group, "customresourcedefinitions", None);
     let mut checks = Vec::new();
     for (_, ours) in schema::definitions().map_err(anyhow::Error::from)? {
         let name = ours.name_any();
@@ -296,12 +286,7 @@ async fn leader(client: &Client, operator: &Deployment, now: Timestamp) -> Resul
     let description = format!("one operator in namespace {namespace} is the leader");
     let api: Api<Lease> = Api::namespaced(client.clone(), &namespace);
     let group = "coordination.k8s.io";
-    let right = Right {
-        verb: "get",
-        group,
-        resource: "leases",
-        namespace: Some(&namespace),
-    };
+    let right = Right::new("get", group, "leases", Some(&namespace));
     let name = argument(operator, LEASE_NAME).unwrap_or_else(|| LEASE.to_owned());
     let mut lease = match readable(api.get_opt(&name).await, &description, &right)? {
         Ok(lease) => lease,

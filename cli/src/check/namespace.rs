@@ -23,12 +23,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     let client = &scope.cluster.client;
     let mut objects = Vec::new();
     for kind in [Kind::Tunnel, Kind::Exit] {
-        let right = Right {
-            verb: "list",
-            group: "muxtunnel.dev",
-            resource: kind.plural(),
-            namespace: scope.namespace(),
-        };
+        let right = Right::new("list", "muxtunnel.dev", kind.plural(), scope.namespace());
         match object::all(&object::api(client, kind, scope.namespace())).await {
             // Before the installation, the kind does not exist, so there are no objects.
             Err(error) if refusal(&error) == Some(404) => {}
@@ -47,12 +42,7 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         wanting.entry(namespace.to_owned()).or_default();
     }
     let api: Api<Namespace> = Api::all(client.clone());
-    let right = Right {
-        verb: "get",
-        group: "",
-        resource: "namespaces",
-        namespace: None,
-    };
+    let right = Right::new("get", "", "namespaces", None);
     let mut checks = Vec::new();
     for (name, wanting) in wanting {
         let description = description(&name);

@@ -2,7 +2,6 @@
 //! kubelet's version, and with `--probe` tests them with pods.
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use muxtunnel_codes::Code;
 
@@ -10,20 +9,16 @@ use super::fix::Right;
 use super::probe::{self, Images};
 use super::{Check, Finding, Scope, installation, readable, version};
 use crate::end::Failure;
-use crate::object::PAGE;
+use crate::object;
 
 /// Greatest number of nodes with test pods. Further nodes are reported as skipped.
 const PROBED_MAX: usize = 32;
 
 pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     let description = "the nodes can be read";
-    let right = Right {
-        verb: "list",
-        group: "",
-        resource: "nodes",
-        namespace: None,
-    };
-    let nodes = match readable(nodes(scope).await, description, &right)? {
+    let right = Right::new("list", "", "nodes", None);
+    let nodes: Api<Node> = Api::all(scope.cluster.client.clone());
+    let nodes = match readable(object::all(&nodes).await, description, &right)? {
         Ok(nodes) => nodes,
         // The user has requested these checks with `--probe`, so an error is a finding and not a
         // skipped check.
@@ -65,20 +60,6 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
             .map(|node| Check::skipped(format!("{}: {tried}", node.name_any()), why)),
     );
     Ok(checks)
-}
-
-async fn nodes(scope: &Scope<'_>) -> kube::Result<Vec<Node>> {
-    let api: Api<Node> = Api::all(scope.cluster.client.clone());
-    let mut nodes = Vec::new();
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let answer = api.list(&page).await?;
-        nodes.extend(answer.items);
-        match answer.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(nodes),
-        }
-    }
 }
 
 /// The images of the flags, otherwise the images of the first operator.

@@ -428,12 +428,7 @@ fn judge(node: &str, namespace: &str, answers: &[Answer]) -> Vec<Check> {
                     fix::privileged(namespace),
                 ),
                 Answer::No(said) | Answer::Unknown(said) => {
-                    let right = Right {
-                        verb: "create",
-                        group: "",
-                        resource: "pods",
-                        namespace: Some(namespace),
-                    };
+                    let right = Right::new("create", "", "pods", Some(namespace));
                     let fix = match said.contains("forbidden") {
                         true => right.missing().fix,
                         false => format!("kubectl describe node {node}"),

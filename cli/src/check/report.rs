@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::{Check, Finding, Verdict};
+use super::{Check, Verdict};
 use crate::args::Category;
 use crate::end::Ended;
 use crate::output::{Document, Style};
@@ -25,37 +25,7 @@ pub(super) struct Report {
 #[serde(rename_all = "camelCase")]
 struct CategoryReport {
     name: String,
-    checks: Vec<CheckReport>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct CheckReport {
-    description: String,
-    result: Outcome,
-    /// Why the check was skipped.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    skipped: Option<String>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    finding: Option<FindingReport>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-enum Outcome {
-    Good,
-    Skipped,
-    Warning,
-    Finding,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct FindingReport {
-    code: String,
-    reason: String,
-    cause: String,
-    fix: String,
+    checks: Vec<Check>,
 }
 
 impl Default for Report {
@@ -70,8 +40,8 @@ impl Default for Report {
 impl Report {
     /// Adds the results of a category.
     pub(super) fn add(&mut self, category: Category, checks: Vec<Check>) {
-        let checks: Vec<_> = checks.into_iter().map(CheckReport::from).collect();
-        self.success &= !checks.iter().any(|check| check.result == Outcome::Finding);
+        let is_finding = |check: &Check| matches!(check.verdict, Verdict::Finding(_));
+        self.success &= !checks.iter().any(is_finding);
         let name = category.to_possible_value();
         self.categories.push(CategoryReport {
             name: name.map_or_else(String::new, |value| value.get_name().to_owned()),
@@ -88,43 +58,9 @@ impl Report {
         }
     }
 
-    fn count(&self, outcome: Outcome) -> usize {
+    fn count(&self, is_counted: fn(&Verdict) -> bool) -> usize {
         let checks = self.categories.iter().flat_map(|category| &category.checks);
-        checks.filter(|check| check.result == outcome).count()
-    }
-}
-
-impl From<Check> for CheckReport {
-    fn from(check: Check) -> Self {
-        let (result, skipped, finding) = match check.verdict {
-            Verdict::Good => (Outcome::Good, None, None),
-            Verdict::Skipped(why) => (Outcome::Skipped, Some(why), None),
-            Verdict::Warning(finding) => (Outcome::Warning, None, Some(finding)),
-            Verdict::Finding(finding) => (Outcome::Finding, None, Some(finding)),
-        };
-        Self {
-            description: check.description,
-            result,
-            skipped,
-            finding: finding.map(FindingReport::from),
-        }
-    }
-}
-
-impl From<Finding> for FindingReport {
-    fn from(finding: Finding) -> Self {
-        let Finding {
-            code,
-            reason,
-            cause,
-            fix,
-        } = finding;
-        Self {
-            code,
-            reason,
-            cause,
-            fix,
-        }
+        checks.filter(|check| is_counted(&check.verdict)).count()
     }
 }
 
@@ -139,43 +75,45 @@ impl Document for Report {
             lines.extend(category.checks.iter().map(|check| check.text(style)));
             lines.push(String::new());
         }
-        let count = |outcome, one: &str| {
-            let count = self.count(outcome);
-            format!("{count} {one}{}", if count == 1 { "" } else { "s" })
-        };
+        let counted =
+            |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        let warnings = self.count(|verdict| matches!(verdict, Verdict::Warning(_)));
+        let findings = self.count(|verdict| matches!(verdict, Verdict::Finding(_)));
         lines.push(format!(
             "{} good, {} skipped, {}, {}",
-            self.count(Outcome::Good),
-            self.count(Outcome::Skipped),
-            count(Outcome::Warning, "warning"),
-            count(Outcome::Finding, "finding"),
+            self.count(|verdict| matches!(verdict, Verdict::Good)),
+            self.count(|verdict| matches!(verdict, Verdict::Skipped { .. })),
+            counted(warnings, "warning"),
+            counted(findings, "finding"),
         ));
         lines.join("\n")
     }
 }
 
-impl CheckReport {
+impl Check {
     fn text(&self, style: Style) -> String {
-        let mark = match self.result {
-            Outcome::Good => style.good("  ok"),
-            Outcome::Skipped => "skip".to_owned(),
-            Outcome::Warning => style.warning("warn"),
-            Outcome::Finding => style.bad("FAIL"),
+        let mark = match self.verdict {
+            Verdict::Good => style.good("  ok"),
+            Verdict::Skipped { .. } => "skip".to_owned(),
+            Verdict::Warning(_) => style.warning("warn"),
+            Verdict::Finding(_) => style.bad("FAIL"),
         };
-        let mut text = format!("{mark}  {}", wrapped(&self.description, 6, style.columns));
-        if let Some(why) = &self.skipped {
-            text.push_str(&format!("\n      {}", wrapped(why, 6, style.columns)));
+        let text = format!("{mark}  {}", wrapped(&self.description, 6, style.columns));
+        match &self.verdict {
+            Verdict::Good => text,
+            Verdict::Skipped { skipped } => {
+                format!("{text}\n      {}", wrapped(skipped, 6, style.columns))
+            }
+            Verdict::Warning(finding) | Verdict::Finding(finding) => {
+                let cause = format!("{}: {}", finding.reason, finding.cause);
+                format!(
+                    "{text}\n      {} {}\n      {:7}{}",
+                    finding.code,
+                    wrapped(&cause, INDENT, style.columns),
+                    "fix:",
+                    commands(&finding.fix, INDENT, style.columns),
+                )
+            }
         }
-        if let Some(finding) = &self.finding {
-            let cause = format!("{}: {}", finding.reason, finding.cause);
-            text.push_str(&format!(
-                "\n      {} {}\n      {:7}{}",
-                finding.code,
-                wrapped(&cause, INDENT, style.columns),
-                "fix:",
-                commands(&finding.fix, INDENT, style.columns),
-            ));
-        }
-        text
     }
 }

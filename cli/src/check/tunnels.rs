@@ -55,12 +55,7 @@ async fn read<S: Status + DeserializeOwned>(
     api: &Api<Known<S>>,
 ) -> Result<Result<Vec<Known<S>>, Check>, Failure> {
     let description = format!("the conditions of the kind {kind} can be read");
-    let right = Right {
-        verb: "list",
-        group: "muxtunnel.dev",
-        resource,
-        namespace: scope.namespace(),
-    };
+    let right = Right::new("list", "muxtunnel.dev", resource, scope.namespace());
     let answer = object::all(api).await;
     if answer
         .as_ref()

@@ -94,12 +94,7 @@ fn short(value: &str, wanted: usize) -> Vec<Option<&str>> {
 async fn pods(scope: &Scope<'_>, owner: &Owner) -> Result<Vec<Pod>, Failure> {
     let api: Api<Pod> = Api::namespaced(scope.cluster.client.clone(), &owner.namespace);
     let selected = ListParams::default().labels(&owner.selector());
-    let right = Right {
-        verb: "list",
-        group: "",
-        resource: "pods",
-        namespace: Some(&owner.namespace),
-    };
+    let right = Right::new("list", "", "pods", Some(&owner.namespace));
     let answer = api.list(&selected.limit(PAGE)).await;
     let pods = readable(answer, "the pods can be read", &right)?;
     Ok(pods.map_or_else(|_| Vec::new(), |pods| pods.items))

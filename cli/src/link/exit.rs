@@ -32,7 +32,7 @@ pub(super) fn manifest(
     address: Option<&Address>,
 ) -> Value {
     let mut spec = json!({
-        "service": {"type": exposure.name()},
+        "service": {"type": exposure},
         // The short name is for clients of `connect` and of proxies.
         "allow": [target.rule(&target.host()), target.rule(&target.service)],
     });

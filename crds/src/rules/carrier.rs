@@ -12,11 +12,9 @@ pub(super) fn protocol() -> String {
 
 /// The protocols of resources with a capability. The resources have no protocol SSH.
 pub(super) fn protocols(capability: fn(Capabilities) -> bool) -> Vec<&'static str> {
-    let all = Protocol::ALL.iter().filter(|one| **one != Protocol::Ssh);
-    all.map(|one| one.can())
-        .filter(|can| capability(*can))
-        .map(|can| can.name)
-        .collect()
+    let has = |one: &Protocol| *one != Protocol::Ssh && capability(one.can());
+    let all = Protocol::ALL.into_iter().filter(has);
+    all.map(Protocol::as_str).collect()
 }
 
 /// CEL: the text with the protocols of `capability` for a message.

@@ -82,10 +82,7 @@ pub(crate) fn check_command(
 }
 
 fn check_unix(field: &str, path: &str) -> Result<(), ConfigError> {
-    match target::unix_path_problem(path) {
-        Some(problem) => Err(ConfigError::field(field, problem)),
-        None => Ok(()),
-    }
+    ConfigError::unless_none(target::unix_path_problem(path).map(|problem| (field, problem)))
 }
 
 #[cfg(test)]

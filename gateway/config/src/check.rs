@@ -12,7 +12,7 @@ impl Config {
     /// unique names.
     ///
     /// # Errors
-    /// [`ConfigError::Field`] for the first invalid field.
+    /// [`ConfigError`] of the first invalid field.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_role()?;
         connect::check(self)?;
@@ -142,10 +142,7 @@ impl Config {
 }
 
 pub(crate) fn check_addr_port(field: &str, text: &str) -> Result<(), ConfigError> {
-    match addr_port_problem(text) {
-        None => Ok(()),
-        Some(problem) => Err(ConfigError::field(field, problem)),
-    }
+    ConfigError::unless_none(addr_port_problem(text).map(|problem| (field, problem)))
 }
 
 /// Why the text is no address to listen on. `None`: it is one.

@@ -188,9 +188,7 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
     for (index, exit) in config.connect.iter().enumerate() {
         let at = |field: &str| format!("connect[{index}].{field}");
         let wrong = |field: &str, problem: String| Err(ConfigError::field(at(field), problem));
-        if let Err(problem) = check_name(&mut names, &exit.name) {
-            return wrong("name", problem);
-        }
+        check_name(&mut names, &exit.name).or_else(|problem| wrong("name", problem))?;
         ConfigError::unless_in(&at("order"), exit.order, 0..=ORDER_MAX)?;
         check_command(config, index, STARTS_COMMANDS)?;
         let (has_place, has_command) = (exit.rendezvous.is_some(), !exit.command.is_empty());
@@ -207,9 +205,7 @@ fn check_exits(config: &Config) -> Result<(), ConfigError> {
             None if has_place || has_command => None,
             None => Some(("address", "is missing: write HOST:PORT of the exit")),
         };
-        if let Some((field, problem)) = found {
-            return wrong(field, problem.to_owned());
-        }
+        ConfigError::unless_none(found.map(|(field, problem)| (at(field), problem)))?;
         let web_socket = exit.web_socket.as_ref();
         if web_socket.is_some_and(|own| own.scheme == WebSocketScheme::Https) {
             let problem = match &config.security {

@@ -164,6 +164,15 @@ pub fn key_text(role: Role, bytes: &[u8; KEY_BYTES]) -> String {
     bech32::encode::<Bech32m>(Hrp::parse_unchecked(role.prefix()), &payload).unwrap_or_default()
 }
 
+/// The role of the key that `text` begins like.
+pub(crate) fn role_of(text: &str) -> Option<Role> {
+    let begins = |role: &Role| {
+        let rest = text.strip_prefix(role.prefix());
+        rest.is_some_and(|rest| rest.starts_with('1'))
+    };
+    Role::ALL.into_iter().find(begins)
+}
+
 /// Whether anyone can sign for the key. A table answers in nanoseconds, so a long list of keys costs
 /// its reader nothing.
 fn is_of_small_order(bytes: &[u8; KEY_BYTES]) -> bool {
@@ -176,12 +185,7 @@ impl FromStr for GatewayKey {
     type Err = GatewayKeyError;
 
     fn from_str(text: &str) -> Result<Self, GatewayKeyError> {
-        let has_prefix = |role: &Role| {
-            let rest = text.strip_prefix(role.prefix());
-            rest.is_some_and(|rest| rest.starts_with('1'))
-        };
-        let role = Role::ALL.into_iter().find(has_prefix);
-        let role = role.filter(|_| text.len() == KEY_TEXT_LENGTH && text.is_ascii());
+        let role = role_of(text).filter(|_| text.len() == KEY_TEXT_LENGTH && text.is_ascii());
         let role = role.ok_or(GatewayKeyError::Form)?;
         // `bech32::decode` would also accept the checksum of bech32, which is weaker.
         let checked = CheckedHrpstring::new::<Bech32m>(text);

@@ -81,7 +81,7 @@ pub use web_socket::*;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::{apply, skip_serializing_none};
 use serde_yaml::{Mapping, Value};
-use text::is_default;
+use text::{is_default, is_number};
 
 /// TCP port on which exit gateways listen for carriers. No forward may use this port.
 pub const CARRIER_PORT: u16 = muxtunnel_contract::ports::CARRIER;
@@ -159,7 +159,7 @@ pub struct Config {
     /// devices on the path, and detects a peer that has vanished behind such a device.
     #[serde(
         default = "liveness_seconds",
-        skip_serializing_if = "is_liveness_default"
+        skip_serializing_if = "is_number::<_, LIVENESS_SECONDS_DEFAULT>"
     )]
     pub liveness_seconds: u32,
     /// Entry: its exits, 1..=[`CONNECT_MAX`].
@@ -292,7 +292,7 @@ pub struct Memory {
     /// Protocol Native: while `receive` is exhausted, a stream is reset if data waits for its local
     /// socket and the socket accepts less than 4 KiB in this many seconds,
     /// 0..=[`TIMEOUT_SECONDS_MAX`]. 0: never.
-    #[serde(skip_serializing_if = "is_stall_default")]
+    #[serde(skip_serializing_if = "is_number::<_, STALL_SECONDS_DEFAULT>")]
     pub stall_seconds: u32,
     /// Exit: the number of sessions that the exit expects, 1..=[`SESSIONS_MAX`]. With protocols other
     /// than Native and JMUX, the number of connections. They share a part of the process's memory limit
@@ -316,25 +316,14 @@ fn is_retain_default(retain: &ByteSize) -> bool {
     *retain == RETAIN_DEFAULT
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-const fn is_stall_default(seconds: &u32) -> bool {
-    *seconds == STALL_SECONDS_DEFAULT
-}
-
 const fn liveness_seconds() -> u32 {
     LIVENESS_SECONDS_DEFAULT
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
-const fn is_liveness_default(seconds: &u32) -> bool {
-    *seconds == LIVENESS_SECONDS_DEFAULT
 }
 
 const fn yes() -> bool {
     true
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde needs a reference")]
 const fn is_yes(value: &bool) -> bool {
     *value
 }

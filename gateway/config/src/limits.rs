@@ -137,12 +137,6 @@ impl PeerLimits {
 }
 
 impl Limits {
-    /// Whether no limit is set.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Returns the field of the first limit that is out of range, and the problem.
     pub(crate) fn problem(&self) -> Option<(&'static str, String)> {
         for (field, limit) in [

@@ -150,7 +150,7 @@ fn problem(
     earlier: &[(&'static str, usize, Listener)],
 ) -> Option<(String, String)> {
     let wrong = |field: &str, problem: String| Some((field.to_owned(), problem));
-    let (name, can) = (config.protocol.can().name, config.protocol.can());
+    let (name, can) = (config.protocol.as_str(), config.protocol.can());
     if port.name.is_empty() || port.name.len() > 63 {
         return wrong("name", "must have 1 to 63 characters".to_owned());
     }

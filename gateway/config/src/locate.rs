@@ -22,58 +22,17 @@ impl fmt::Display for Position {
     }
 }
 
-/// A value in the text and its children.
-struct Node {
-    at: Position,
-    inner: Inner,
-}
-
-enum Inner {
-    Scalar,
-    /// Each item has the name and the position of its key, and its value.
-    Mapping(Vec<(String, Position, Node)>),
-    Sequence(Vec<Node>),
-}
-
 /// Returns the position of the value at `path`, such as `forwards[1].listen`, or of its closest
 /// ancestor that exists. If that value has a key `word`, returns the position of the key's last
 /// occurrence. `None`: the text is not valid YAML, or is nested more than [`DEPTH_MAX`] deep.
 pub(crate) fn locate(text: &str, path: &str, word: Option<&str>) -> Option<Position> {
-    let mut node = &read(text)?;
-    let mut place = node.at;
-    for step in path.split(['.', '[']).filter(|step| !step.is_empty()) {
-        let next = match &node.inner {
-            Inner::Scalar => None,
-            Inner::Sequence(items) => {
-                let index: Option<usize> =
-                    step.strip_suffix(']').and_then(|step| step.parse().ok());
-                index
-                    .and_then(|index| items.get(index))
-                    .map(|next| (next.at, next))
-            }
-            Inner::Mapping(items) => {
-                let found = items.iter().find(|(key, ..)| key == step);
-                found.map(|(_, _, next)| (next.at, next))
-            }
-        };
-        let Some((at, next)) = next else {
-            return Some(place);
-        };
-        (place, node) = (at, next);
-    }
-    let key = match (&node.inner, word) {
-        (Inner::Mapping(items), Some(word)) => items.iter().rfind(|(key, ..)| key == word),
-        _ => None,
-    };
-    Some(key.map_or(place, |(_, at, _)| *at))
-}
-
-fn read(text: &str) -> Option<Node> {
+    let steps = path.split(['.', '[']).filter(|step| !step.is_empty());
+    let steps: Vec<_> = steps.collect();
     let mut parser = Parser::new_from_str(text);
     loop {
         match next(&mut parser)? {
             (Event::StreamStart | Event::DocumentStart(..), _) => {}
-            (event, at) => return node(&mut parser, &event, at, 0),
+            (event, at) => return find(&mut parser, &event, at, Some(&*steps), word, 0),
         }
     }
 }
@@ -91,45 +50,63 @@ fn next<'a>(
     }
 }
 
-/// The value that begins with `event`.
-fn node<'a>(
+/// Reads the value that begins with `event`, and returns the position that [`locate`] returns for the rest of the
+/// path. `path`: `None`, unless the value is on the path.
+fn find<'a>(
     parser: &mut impl Iterator<Item = Result<(Event<'a>, Span), granit_parser::ScanError>>,
     event: &Event<'a>,
     at: Position,
+    path: Option<&[&str]>,
+    word: Option<&str>,
     depth: usize,
-) -> Option<Node> {
+) -> Option<Position> {
     if depth > DEPTH_MAX {
         return None;
     }
-    let inner = match event {
-        Event::MappingStart(..) => {
-            let mut items = Vec::new();
-            loop {
-                let (key, key_at) = next(parser)?;
-                let name = match &key {
-                    Event::MappingEnd => break Inner::Mapping(items),
-                    Event::Scalar(name, ..) => name.to_string(),
-                    _ => {
-                        node(parser, &key, key_at, depth + 1)?;
-                        String::new()
-                    }
-                };
-                let (value, at) = next(parser)?;
-                items.push((name, key_at, node(parser, &value, at, depth + 1)?));
+    let is_end = path.is_some_and(<[_]>::is_empty);
+    let (mut step, rest) = match path {
+        Some([step, rest @ ..]) => (Some(*step), rest),
+        _ => (None, &[][..]),
+    };
+    let mut found = at;
+    match event {
+        Event::MappingStart(..) => loop {
+            let (key, key_at) = next(parser)?;
+            let name = match &key {
+                Event::MappingEnd => break,
+                Event::Scalar(name, ..) => name.to_string(),
+                _ => {
+                    find(parser, &key, key_at, None, None, depth + 1)?;
+                    String::new()
+                }
+            };
+            let (value, at) = next(parser)?;
+            let path = (step == Some(&*name)).then_some(rest);
+            let inner = find(parser, &value, at, path, word, depth + 1)?;
+            if path.is_some() {
+                // Only the first of several equal keys counts.
+                (found, step) = (inner, None);
+            } else if is_end && word == Some(&*name) {
+                found = key_at;
             }
-        }
+        },
         Event::SequenceStart(..) => {
-            let mut items = Vec::new();
-            loop {
-                match next(parser)? {
-                    (Event::SequenceEnd, _) => break Inner::Sequence(items),
-                    (item, at) => items.push(node(parser, &item, at, depth + 1)?),
+            let wanted: Option<usize> = step.and_then(|step| step.strip_suffix(']')?.parse().ok());
+            for index in 0.. {
+                let (item, at) = next(parser)?;
+                if matches!(item, Event::SequenceEnd) {
+                    break;
+                }
+                let path = (wanted == Some(index)).then_some(rest);
+                let inner = find(parser, &item, at, path, word, depth + 1)?;
+                if path.is_some() {
+                    found = inner;
                 }
             }
         }
-        _ => Inner::Scalar,
-    };
-    Some(Node { at, inner })
+        _ => {}
+    }
+    Some(found)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use serde_with_macros::skip_serializing_none;
 pub use assigned::check_network_dns;
 
 use crate::policy::PEER_BYTES_MAX;
+use crate::text::is_number;
 use crate::{Cidr, Config, ConfigError, HostPattern, RULES_MAX, Role, Rule, Security, is_yes, yes};
 
 /// Maximum number of networks of each side, and of each peer.
@@ -69,7 +70,7 @@ pub struct Network {
     /// Queues of the interface, each with its own worker, 1..=[`NETWORK_QUEUES_MAX`]. All packets
     /// of a flow use one queue, so they are not reordered. More than one queue needs an interface
     /// that was created for several queues.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "one", skip_serializing_if = "is_number::<_, 1>")]
     pub queues: u16,
     /// Exit: the networks of each entry, at most [`NETWORK_PEERS_MAX`]. If this field and `pool`
     /// are empty, one entry at a time has all of `entryCIDRs`. A running gateway reloads the list.
@@ -155,11 +156,6 @@ const fn one() -> u16 {
     1
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-const fn is_one(queues: &u16) -> bool {
-    *queues == 1
-}
-
 /// The network of `running` with the networks of the peers in `new`. Without `new`, it has no peers:
 /// this part needs a restart.
 pub(crate) fn with_peers_of(running: Option<&Network>, new: Option<&Config>) -> Option<Network> {
@@ -177,19 +173,18 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let Some(network) = &config.network else {
         return Ok(());
     };
-    let can = config.protocol.can();
     let wrong = |field: &str, problem: String| Err(ConfigError::field(field, problem));
     if config.role == Role::Rendezvous {
         let problem = "a rendezvous carries no IP packets: remove the field";
         return wrong("network", problem.to_owned());
     }
-    if !can.packets {
-        let name = can.name;
+    if !config.protocol.can().packets {
+        let name = config.protocol.as_str();
         let problem = format!("protocol {name} carries no IP packets: use Native or QUIC");
         return wrong("network", problem);
     }
     check_queues(config, network)?;
-    if !is_interface_name(&network.device) {
+    if !is_plain(&network.device, DEVICE_BYTES_MAX) {
         let problem = format!(
             "{:?} is not a name of an interface: expected 1 to {DEVICE_BYTES_MAX} letters, digits, '-', '_' or '.'",
             network.device
@@ -223,13 +218,12 @@ fn check_queues(config: &Config, network: &Network) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Whether `name` is valid for an interface (dev_valid_name, net/core/dev.c), and has only
-/// characters that need no quoting.
-fn is_interface_name(name: &str) -> bool {
+/// Whether the text has 1 to `most` bytes, and only characters that need no quoting, so that it is valid for an
+/// interface (dev_valid_name, net/core/dev.c). For domains, this is the same check as `is_dns_domain` of the protocol
+/// crate, on which this crate does not depend.
+fn is_plain(text: &str, most: usize) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (1..=DEVICE_BYTES_MAX).contains(&name.len())
-        && name.bytes().all(allowed)
-        && !name.starts_with(['-', '.'])
+    (1..=most).contains(&text.len()) && text.bytes().all(allowed) && !text.starts_with(['-', '.'])
 }
 
 fn check_cidrs(field: &str, cidrs: &[Cidr]) -> Result<(), ConfigError> {
@@ -298,11 +292,10 @@ fn check_roles(config: &Config, network: &Network) -> Result<(), ConfigError> {
         ("setAddresses", set, Role::Entry, assigned),
         ("dnsFile", network.dns_file.is_some(), Role::Entry, assigned),
     ];
-    let mut wrong = fields.into_iter();
-    match wrong.find(|(_, is_there, role, _)| *is_there && config.role != *role) {
-        Some((field, .., problem)) => Err(ConfigError::field(format!("network.{field}"), problem)),
-        None => Ok(()),
-    }
+    let mut fields = fields.into_iter();
+    let found = fields.find(|(_, is_there, role, _)| *is_there && config.role != *role);
+    let found = found.map(|(field, .., problem)| (format!("network.{field}"), problem));
+    ConfigError::unless_none(found)
 }
 
 fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {

@@ -14,7 +14,7 @@ use serde_with_macros::{apply, skip_serializing_none};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::gateway_key::{GatewayKey, KEY_BYTES};
+use crate::gateway_key::{GatewayKey, KEY_BYTES, role_of};
 use crate::text::{by_text, is_default};
 use crate::{ConfigError, PeerLimits, Role, Rule};
 pub use file::{parse_peers, readable_peers};
@@ -460,18 +460,10 @@ fn check_name(name: &str) -> Result<(), String> {
             "{shown:?} is not a name: expected 1 to {NAME_LENGTH_MAX} lower-case letters, digits, -, _ and ."
         ));
     }
-    match begins_like_a_key(name) {
-        true => Err("begins like a key: choose another name".to_owned()),
-        false => Ok(()),
+    match role_of(name) {
+        Some(_) => Err("begins like a key: choose another name".to_owned()),
+        None => Ok(()),
     }
-}
-
-pub(crate) fn begins_like_a_key(text: &str) -> bool {
-    let begins = |role: Role| {
-        let rest = text.strip_prefix(role.prefix());
-        rest.is_some_and(|rest| rest.starts_with('1'))
-    };
-    Role::ALL.into_iter().any(begins)
 }
 
 /// An element of `security.peers` in the file: text, or a peer with its fields.

@@ -346,22 +346,15 @@ fn parse_host(host: &str) -> Result<HostPattern, &'static str> {
     parse_name(host).map(|name| HostPattern::Name(name + end))
 }
 
-/// The text is not a network.
-#[derive(Debug, thiserror::Error)]
-#[error("{text:?} is not a network, such as 10.96.0.0/16, 192.0.2.7 or 2001:db8::/32: {problem}")]
-pub struct CidrError {
-    text: String,
-    problem: &'static str,
-}
-
 /// `10.0.0.0/8`, `2001:db8::1`.
 impl FromStr for Cidr {
-    type Err = CidrError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse_network(text).map_err(|problem| CidrError {
-            text: text.to_owned(),
-            problem,
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_network(text).map_err(|problem| {
+            format!(
+                "{text:?} is not a network, such as 10.96.0.0/16, 192.0.2.7 or 2001:db8::/32: {problem}"
+            )
         })
     }
 }

@@ -71,8 +71,6 @@ impl Pool {
         self.max.unwrap_or(self.min)
     }
 
-    /// # Errors
-    /// [`ConfigError::Field`]: out of bounds.
     pub(crate) fn check(self) -> Result<(), ConfigError> {
         ConfigError::unless_in("pool.min", self.min, 1..=POOL_MAX)?;
         ConfigError::unless_in("pool.max", self.max(), 1..=POOL_MAX)?;

@@ -1,6 +1,6 @@
 //! Errors of a configuration, with their positions in its text.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
 
 use serde::de::DeserializeOwned;
@@ -9,40 +9,47 @@ use crate::Position;
 use crate::locate::locate;
 
 /// Why a configuration is invalid.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// An error at a position in the text.
-    #[error("{at}: {}{problem}", prefix(.field))]
-    At {
-        /// The position.
-        at: Position,
-        /// Path of the field, such as `forwards[2].listen`. Empty: the whole document.
-        field: String,
-        /// The problem and the expected value.
-        problem: String,
-    },
-    /// An error without a position: the configuration has no text, or the field is not in the text.
-    #[error("{}{problem}", prefix(.field))]
-    Field {
-        /// Path of the field. Empty: the whole document.
-        field: String,
-        /// The problem and the expected value.
-        problem: String,
-    },
+#[derive(Debug)]
+pub struct ConfigError {
+    /// The position in the text. `None`: the configuration has no text, or the field is not in the text.
+    pub at: Option<Position>,
+    /// Path of the field, such as `forwards[2].listen`. Empty: the whole document.
+    field: String,
+    /// The problem and the expected value.
+    problem: String,
 }
 
-fn prefix(field: &str) -> String {
-    match field {
-        "" => String::new(),
-        field => format!("{field}: "),
+impl std::error::Error for ConfigError {}
+
+impl Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(at) = self.at {
+            write!(f, "{at}: ")?;
+        }
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.problem)
     }
 }
 
 impl ConfigError {
-    pub(crate) fn field(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::Field {
+    /// The error of a field, without a position. `field` is its path. Empty: the whole document.
+    pub fn field(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self {
+            at: None,
             field: field.into(),
             problem: problem.into(),
+        }
+    }
+
+    /// The error of the first problem, if there is one: its field, and what is wrong.
+    pub(crate) fn unless_none<F: Into<String>, P: Into<String>>(
+        problem: Option<(F, P)>,
+    ) -> Result<(), Self> {
+        match problem {
+            Some((field, problem)) => Err(Self::field(field, problem)),
+            None => Ok(()),
         }
     }
 
@@ -52,27 +59,15 @@ impl ConfigError {
         value: T,
         range: RangeInclusive<T>,
     ) -> Result<(), Self> {
-        match range.contains(&value) {
-            true => Ok(()),
-            false => {
-                let (least, most) = (range.start(), range.end());
-                Err(Self::field(
-                    field,
-                    format!("must be from {least} to {most}"),
-                ))
-            }
-        }
+        let is_out = !range.contains(&value);
+        let (least, most) = range.into_inner();
+        Self::unless_none(is_out.then(|| (field, format!("must be from {least} to {most}"))))
     }
 
     /// Checks that the list `field` has at most `most` entries.
     pub(crate) fn unless_at_most(field: &str, count: usize, most: usize) -> Result<(), Self> {
-        match count <= most {
-            true => Ok(()),
-            false => {
-                let problem = format!("has {count} entries, at most {most} are allowed");
-                Err(Self::field(field, problem))
-            }
-        }
+        let problem = || format!("has {count} entries, at most {most} are allowed");
+        Self::unless_none((count > most).then(|| (field, problem())))
     }
 
     /// Checks each item of the list `field`.
@@ -89,17 +84,12 @@ impl ConfigError {
 
     /// Adds the position of the field in `text`.
     pub(crate) fn within(self, text: &str) -> Self {
-        let Self::Field { field, problem } = self else {
-            return self;
-        };
-        let word = word(&problem);
+        let word = word(&self.problem);
         // An unknown key has no value to search for, so the search starts at its parent.
-        let parent = word.and_then(|word| field.strip_suffix(word));
-        let path = parent.map_or(&*field, |parent| parent.trim_end_matches('.'));
-        match locate(text, path, word) {
-            Some(at) => Self::At { at, field, problem },
-            None => Self::Field { field, problem },
-        }
+        let parent = word.and_then(|word| self.field.strip_suffix(word));
+        let path = parent.map_or(&*self.field, |parent| parent.trim_end_matches('.'));
+        let at = locate(text, path, word);
+        Self { at, ..self }
     }
 }
 
@@ -130,18 +120,14 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
                 break;
             }
         }
-        match ConfigError::field(path, problem).within(text) {
-            // The whole text is invalid, so only the parser knows the position.
-            ConfigError::Field { field, problem } => match place {
-                Some(place) => {
-                    let (line, column) = (place.line(), place.column());
-                    let at = Position { line, column };
-                    ConfigError::At { at, field, problem }
-                }
-                None => ConfigError::Field { field, problem },
-            },
-            located => located,
-        }
+        let error = ConfigError::field(path, problem).within(text);
+        // If the whole text is invalid, only the parser knows the position.
+        let of_parser = place.map(|place| Position {
+            line: place.line(),
+            column: place.column(),
+        });
+        let at = error.at.or(of_parser);
+        ConfigError { at, ..error }
     })
 }
 

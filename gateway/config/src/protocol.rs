@@ -1,50 +1,43 @@
 //! The mux protocols and their capabilities.
 
-use serde::{Deserialize, Serialize};
-
+use crate::text::named;
 use crate::transport::field_of_byte_streams;
 use crate::{Config, ConfigError, Proxy, Security};
 
-/// The mux protocol of carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP. HTTP2 and
-/// HTTP3: a CONNECT request for each stream. HBONE: the tunnel protocol of Istio's proxies. JMUX: the
-/// protocol of jetsocat. Default: Native.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-pub enum Protocol {
-    /// MuxTunnel's own protocol, between two MuxTunnel gateways.
-    #[default]
-    Native,
-    /// Devolutions' JMUX, the mux protocol of jetsocat.
-    #[serde(rename = "JMUX")]
-    Jmux,
-    /// HTTP/2 (RFC 9113) with a CONNECT request for each stream. Without TLS, the protocol is HTTP/2
-    /// in plaintext (h2c). The peer can also be another HTTP/2 proxy, or a client of an HTTP/2 proxy.
-    #[serde(rename = "HTTP2")]
-    Http2,
-    /// HBONE, with a proxy of an Istio mesh at the other end: HTTP/2 with mutual TLS or, in security
-    /// mode None, in plaintext.
-    #[serde(rename = "HBONE")]
-    Hbone,
-    /// QUIC (RFC 9000) over UDP between two MuxTunnel gateways, with TLS. The exit's port is a UDP
-    /// port.
-    #[serde(rename = "QUIC")]
-    Quic,
-    /// HTTP/3 (RFC 9114) over UDP with a CONNECT request for each stream, with TLS. The peer can also
-    /// be another HTTP/3 proxy, or a client of an HTTP/3 proxy.
-    #[serde(rename = "HTTP3")]
-    Http3,
-    /// SSH (RFC 4251): an exit is a server for ssh clients, an entry is a client of sshd. Each
-    /// stream is one channel. Not in the resources of the operator.
-    #[serde(rename = "SSH")]
-    #[cfg_attr(feature = "schemars", schemars(skip))]
-    Ssh,
+named! {
+    /// The mux protocol of carriers. Native: MuxTunnel's own protocol. QUIC: QUIC over UDP. HTTP2 and
+    /// HTTP3: a CONNECT request for each stream. HBONE: the tunnel protocol of Istio's proxies. JMUX: the
+    /// protocol of jetsocat. Default: Native.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+    #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+    pub enum Protocol {
+        /// MuxTunnel's own protocol, between two MuxTunnel gateways.
+        #[default]
+        Native = "Native",
+        /// Devolutions' JMUX, the mux protocol of jetsocat.
+        Jmux = "JMUX",
+        /// HTTP/2 (RFC 9113) with a CONNECT request for each stream. Without TLS, the protocol is HTTP/2
+        /// in plaintext (h2c). The peer can also be another HTTP/2 proxy, or a client of an HTTP/2 proxy.
+        Http2 = "HTTP2",
+        /// HBONE, with a proxy of an Istio mesh at the other end: HTTP/2 with mutual TLS or, in security
+        /// mode None, in plaintext.
+        Hbone = "HBONE",
+        /// QUIC (RFC 9000) over UDP between two MuxTunnel gateways, with TLS. The exit's port is a UDP
+        /// port.
+        Quic = "QUIC",
+        /// HTTP/3 (RFC 9114) over UDP with a CONNECT request for each stream, with TLS. The peer can also
+        /// be another HTTP/3 proxy, or a client of an HTTP/3 proxy.
+        Http3 = "HTTP3",
+        /// SSH (RFC 4251): an exit is a server for ssh clients, an entry is a client of sshd. Each
+        /// stream is one channel. Not in the resources of the operator.
+        #[cfg_attr(feature = "schemars", schemars(skip))]
+        Ssh = "SSH",
+    }
 }
 
 /// The capabilities of a protocol. docs/protocol.md has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The protocol's name in the configuration.
-    pub name: &'static str,
     /// Each half of a stream can end independently.
     pub half_close: bool,
     /// A reset differs from an end of file.
@@ -93,7 +86,6 @@ impl Protocol {
     #[must_use]
     pub const fn can(self) -> Capabilities {
         const HTTP2: Capabilities = Capabilities {
-            name: "HTTP2",
             half_close: true,
             reset: true,
             early_data: false,
@@ -111,7 +103,6 @@ impl Protocol {
         };
         match self {
             Self::Native => Capabilities {
-                name: "Native",
                 half_close: true,
                 reset: true,
                 early_data: true,
@@ -128,7 +119,6 @@ impl Protocol {
                 library_buffers: false,
             },
             Self::Jmux => Capabilities {
-                name: "JMUX",
                 half_close: true,
                 // True only between two MuxTunnel gateways.
                 reset: true,
@@ -147,21 +137,18 @@ impl Protocol {
             },
             Self::Http2 => HTTP2,
             Self::Hbone => Capabilities {
-                name: "HBONE",
                 // HBONE peers in a service mesh do not support the listen request of protocol
                 // HTTP2.
                 listen: false,
                 ..HTTP2
             },
             Self::Quic => Capabilities {
-                name: "QUIC",
                 listen: true,
                 packets: true,
                 bytes: false,
                 ..HTTP2
             },
             Self::Http3 => Capabilities {
-                name: "HTTP3",
                 // No standard defines a listen request, and two MuxTunnel gateways can use QUIC
                 // instead.
                 listen: false,
@@ -169,7 +156,6 @@ impl Protocol {
                 ..HTTP2
             },
             Self::Ssh => Capabilities {
-                name: "SSH",
                 // True only between two MuxTunnel gateways, because other SSH programs send EOF for
                 // a reset as well as for an end of file.
                 reset: true,
@@ -183,23 +169,19 @@ impl Protocol {
 
 /// The error for a feature that needs listeners, with the protocols that support it.
 pub(crate) fn cannot_listen(protocol: Protocol) -> String {
-    let others = Protocol::ALL.iter().map(|protocol| protocol.can());
-    let mut others: Vec<&str> = others
-        .filter(|can| can.listen)
-        .map(|can| can.name)
-        .collect();
+    let others = Protocol::ALL.into_iter().filter(|one| one.can().listen);
+    let mut others: Vec<_> = others.map(Protocol::as_str).collect();
     let last = others.pop().unwrap_or_default();
     format!(
         "protocol {} cannot request that an exit listens: use {} or {last}",
-        protocol.can().name,
+        protocol.as_str(),
         others.join(", ")
     )
 }
 
 /// Checks the fields that depend on the protocol.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
-    let can = config.protocol.can();
-    let name = can.name;
+    let (can, name) = (config.protocol.can(), config.protocol.as_str());
     if config.web_socket.is_some() && !can.web_socket {
         let problem = match config.protocol {
             Protocol::Quic | Protocol::Http3 => {
@@ -250,14 +232,11 @@ fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
         Some(Proxy::Server(_)) => Some(("proxy", "a proxy connects to TCP ports only")),
         _ => field_of_byte_streams(config),
     };
-    let name = config.protocol.can().name;
-    match wrong {
-        Some((field, problem)) => Err(ConfigError::field(
-            field,
-            format!("protocol {name} runs on UDP: {problem}"),
-        )),
-        None => Ok(()),
-    }
+    let name = config.protocol.as_str();
+    ConfigError::unless_none(wrong.map(|(field, problem)| {
+        let problem = format!("protocol {name} runs on UDP: {problem}");
+        (field, problem)
+    }))
 }
 
 #[cfg(test)]
@@ -297,7 +276,7 @@ mod tests {
                 |can| can.bytes,
             ),
         ];
-        let names = Protocol::ALL.map(|protocol| format!(" `{}` |", protocol.can().name));
+        let names = Protocol::ALL.map(|protocol| format!(" `{}` |", protocol.as_str()));
         let mut table = format!(
             "| |{}\n|---|{}\n",
             names.concat(),
@@ -328,7 +307,7 @@ mod tests {
     fn names_are_those_of_the_file() {
         for protocol in Protocol::ALL {
             let written = serde_yaml::to_string(&protocol).unwrap();
-            assert_eq!(written.trim(), protocol.can().name);
+            assert_eq!(written.trim(), protocol.as_str());
         }
     }
 

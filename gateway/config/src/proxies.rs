@@ -170,12 +170,9 @@ impl ProxyListener {
 /// Checks the fields of each proxy that depend on each other.
 pub(crate) fn check(proxies: &[ProxyListener]) -> Result<(), ConfigError> {
     for (index, proxy) in proxies.iter().enumerate() {
-        if let Some((field, problem)) = proxy.problem() {
-            return Err(ConfigError::field(
-                format!("proxies[{index}].{field}"),
-                problem,
-            ));
-        }
+        let found = proxy.problem();
+        let found = found.map(|(field, problem)| (format!("proxies[{index}].{field}"), problem));
+        ConfigError::unless_none(found)?;
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_with_macros::skip_serializing_none;
 
-use crate::gateway_key::GatewayKey;
-use crate::peers::{Peer, PeerList, begins_like_a_key, check_peers, check_rules_of_peers};
+use crate::gateway_key::{GatewayKey, role_of};
+use crate::peers::{Peer, PeerList, check_peers, check_rules_of_peers};
 use crate::{Config, ConfigError, Role, Rule, Security};
 
 /// Maximum number of keys of a gateway.
@@ -82,7 +82,7 @@ fn check_rules<'a>(config: &'a Config, keys: &PublicKeys, role: Role) -> Result<
         let peers = peers.iter().enumerate();
         peers.filter_map(move |(at, peer)| Some((format!("{list}[{at}]{rest}"), (*peer)?)))
     });
-    for (field, peer) in all.filter(|(_, peer)| begins_like_a_key(peer)) {
+    for (field, peer) in all.filter(|(_, peer)| role_of(peer).is_some()) {
         let key = GatewayKey::of_role(peer, role);
         let key =
             key.map_err(|error| ConfigError::field(&*field, format!("the peer is {error}")))?;

@@ -27,7 +27,6 @@ impl BitRate {
 
 quantity!(
     BitRate,
-    BitRateError,
     SUFFIXES,
     "a rate in bits per second such as 500k, 100M or 1G"
 );

@@ -59,23 +59,14 @@ impl ListenRule {
     }
 }
 
-/// The text is not a rule.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{text:?} is not a rule: {problem}. Expected [ADDRESS:]PORT[-PORT][,peer=IDENTITY], such as 8080, 0.0.0.0:9000-9100 or [::]:8080"
-)]
-pub struct ListenRuleError {
-    text: String,
-    problem: &'static str,
-}
-
 impl FromStr for ListenRule {
-    type Err = ListenRuleError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text).map_err(|problem| ListenRuleError {
-            text: text.to_owned(),
-            problem,
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse(text).map_err(|problem| {
+            format!(
+                "{text:?} is not a rule: {problem}. Expected [ADDRESS:]PORT[-PORT][,peer=IDENTITY], such as 8080, 0.0.0.0:9000-9100 or [::]:8080"
+            )
         })
     }
 }

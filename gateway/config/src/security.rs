@@ -32,8 +32,8 @@ pub enum Security {
 
 /// TLS 1.3 (RFC 8446) with a certificate on both sides. The files are PEM. If a file changes, new
 /// carriers use its new content.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Certificates {
     /// This gateway's certificate, followed by the intermediate certificates.
     pub certificate: PathBuf,
@@ -43,7 +43,7 @@ pub struct Certificates {
     pub ca: PathBuf,
     /// Exit: the accepted peers, 0..=[`PEERS_MAX`](crate::PEERS_MAX). An exit without a peer accepts
     /// no carrier. The peers of an entry are its exits, which have their names in `connect`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Peer>,
 }
 

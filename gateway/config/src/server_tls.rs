@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_with_macros::skip_serializing_none;
 
 use crate::connect::has_hosts;
@@ -13,8 +13,8 @@ use crate::{Config, ConfigError, Security};
 /// verifies the exit. The exit accepts every entry. The files are PEM. If a file changes, new
 /// carriers use its new content.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ServerTls {
     /// Exit: its certificate, followed by the intermediate certificates.
     pub certificate: Option<PathBuf>,
@@ -22,7 +22,7 @@ pub struct ServerTls {
     pub key: Option<PathBuf>,
     /// Exit: must be true. The value confirms that you permit every client that reaches the port to
     /// use all allowed targets.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub allow_anonymous: bool,
     /// Entry: the authorities that it trusts for the exit. Default: the system's authorities.
     pub ca: Option<PathBuf>,

@@ -12,9 +12,4 @@ pub struct ByteSize(
 
 const SUFFIXES: [(&str, u64); 3] = [("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
 
-quantity!(
-    ByteSize,
-    ByteSizeError,
-    SUFFIXES,
-    "a size such as 64Mi, 1Gi or 1048576"
-);
+quantity!(ByteSize, SUFFIXES, "a size such as 64Mi, 1Gi or 1048576");

@@ -20,11 +20,11 @@ pub const SSH_IDENTITY: &str = "ssh:";
 /// changes, new carriers use its new content, and the gateway verifies the identities of
 /// established carriers again.
 #[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Ssh {
     /// Exit: its 1..=[`HOST_KEYS_MAX`] private keys, Ed25519 or ECDSA, not encrypted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host_keys: Vec<PathBuf>,
     /// Exit: the keys that may log in, as in sshd's `authorized_keys`. An exit needs this field or
     /// `trusted_user_ca_keys`, or both.
@@ -33,7 +33,7 @@ pub struct Ssh {
     #[serde(rename = "trustedUserCAKeys")]
     pub trusted_user_ca_keys: Option<PathBuf>,
     /// Exit: the ciphers.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub algorithms: SshAlgorithms,
     /// Entry: the user name for the login.
     pub user: Option<String>,

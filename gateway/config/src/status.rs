@@ -3,22 +3,18 @@
 //! The operator reads the document for conditions and printer columns. Benchmarks read the CPU time
 //! and the carriers. People read the document for diagnosis.
 
-mod connect;
 mod peers;
-mod rendezvous;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 use crate::text::named;
 use crate::{Protocol, Role};
-pub use connect::Connect;
 pub use peers::{Peer, UnknownKeys};
-pub use rendezvous::Rendezvous;
 
 /// The state of one gateway.
 #[skip_serializing_none]
@@ -89,6 +85,33 @@ pub struct Status {
     pub sysctls: BTreeMap<String, String>,
 }
 
+/// The exits of an entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Connect {
+    /// The names of the exits in `connect` that get new streams.
+    #[serde(default)]
+    pub active: Vec<String>,
+}
+
+/// The state of a rendezvous. [`Status::streams`] has the refusals by code.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rendezvous {
+    /// The member of each registration that waits for visitors.
+    pub registered: Vec<String>,
+    /// Connections that have not authenticated yet.
+    pub strangers: u64,
+    /// Visitors that wait for a connection from their exit.
+    pub waiting: u64,
+    /// Pairs of connections that are joined now.
+    pub meeting: u64,
+    /// Pairs joined since the start.
+    pub met: u64,
+    /// Bytes forwarded since the start, in both directions.
+    pub bytes: u64,
+}
+
 /// IP packets since the start. A packet counts once, even if the kernel segments it later (GSO).
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,17 +142,15 @@ pub struct Packets {
 }
 
 /// The addresses and DNS settings that an exit assigns to an entry.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Assigned {
     /// Addresses of the entry.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
     /// DNS servers of the exit's side.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns_servers: Vec<IpAddr>,
     /// Search domains of the exit's side.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns_domains: Vec<String>,
 }
 

@@ -373,7 +373,7 @@ fn what_is_left_out_is_decided_here() {
     let timeouts = config.timeouts;
     let seconds = (timeouts.idle_seconds(), timeouts.half_open_seconds());
     assert_eq!((seconds, timeouts.keepalive_seconds()), ((0, 3600), 60));
-    assert!(config.forwards[0].limits.is_empty());
+    assert_eq!(config.forwards[0].limits, Limits::default());
     assert_eq!(config.forwards[0].priority, Priority::Auto);
     let written = config.to_yaml().unwrap();
     assert!(!written.contains("timeouts") && !written.contains("priority"));

@@ -53,7 +53,13 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// Whether a number is its default `N`, which documents leave out.
+pub(crate) fn is_number<T: Copy + Into<u32>, const N: u32>(number: &T) -> bool {
+    (*number).into() == N
+}
+
 /// Declares an enum whose variants have these names in documents, and a function `as_str` with the name.
+#[macro_export]
 macro_rules! named {
     ($(#[$of_type:meta])* $visibility:vis enum $type:ident {
         $($(#[$of_variant:meta])* $variant:ident = $name:literal,)+
@@ -65,7 +71,7 @@ macro_rules! named {
         }
 
         impl $type {
-            /// The name in documents, and in labels of metrics.
+            /// The name in documents.
             #[must_use]
             $visibility const fn as_str(self) -> &'static str {
                 match self {
@@ -101,24 +107,21 @@ pub(crate) fn parse(text: &str, suffixes: &Suffixes) -> Option<u64> {
 /// Implements a quantity: a tuple struct of an integer, with the text form of `$suffixes`. `$expected` is the expected
 /// form in an error. A document may also have a number.
 macro_rules! quantity {
-    ($type:ident, $error:ident, $suffixes:expr, $expected:literal) => {
+    ($type:ident, $suffixes:expr, $expected:literal) => {
         impl std::fmt::Display for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 crate::text::print(self.0, &$suffixes, f)
             }
         }
 
-        /// The text is not such a quantity.
-        #[derive(Debug, thiserror::Error)]
-        #[error("{0:?} is not {expected}", expected = $expected)]
-        pub struct $error(String);
-
         impl std::str::FromStr for $type {
-            type Err = $error;
+            type Err = String;
 
-            fn from_str(text: &str) -> Result<Self, Self::Err> {
+            fn from_str(text: &str) -> Result<Self, String> {
                 let number = crate::text::parse(text, &$suffixes);
-                number.map(Self).ok_or_else(|| $error(text.to_owned()))
+                number
+                    .map(Self)
+                    .ok_or_else(|| format!("{text:?} is not {}", $expected))
             }
         }
 

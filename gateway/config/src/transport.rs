@@ -38,7 +38,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         }),
         Transport::Kcp => problem_of_datagrams(config).or_else(|| problem(config, "KCP")),
         Transport::WebSocket if !config.protocol.can().web_socket => {
-            let name = config.protocol.can().name;
+            let name = config.protocol.as_str();
             let problem = format!("protocol {name} cannot use WebSocket: remove transport");
             Some(("transport", problem))
         }
@@ -49,10 +49,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         Transport::WebSocket => None,
         Transport::Auto => problem(config, "Auto"),
     };
-    match problem {
-        Some((field, problem)) => Err(ConfigError::field(field, problem)),
-        None => Ok(()),
-    }
+    ConfigError::unless_none(problem)
 }
 
 /// The first field that KCP does not support. With transport Auto, a gateway with such a field

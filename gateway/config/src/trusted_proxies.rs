@@ -22,16 +22,12 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         }
         Some(_) => {
             ConfigError::unless_at_most(FIELD, networks.len(), TRUSTED_PROXIES_MAX)?;
-            return match networks.iter().position(|cidr| cidr.is_every()) {
-                None => Ok(()),
-                Some(index) => Err(ConfigError::field(
-                    format!("{FIELD}[{index}]"),
-                    format!(
-                        "{} contains every address: list only the networks of the load balancers",
-                        networks[index]
-                    ),
+            return ConfigError::each(FIELD, networks, |cidr| match cidr.is_every() {
+                false => Ok(()),
+                true => Err(format!(
+                    "{cidr} contains every address: list only the networks of the load balancers"
                 )),
-            };
+            });
         }
     };
     Err(ConfigError::field(FIELD, problem))

@@ -64,14 +64,10 @@ impl WebSocket {
                 matches!(scheme, "http" | "https") && !host.is_empty() && host.bytes().all(plain)
             })
         };
-        match self.origins.iter().find(|origin| !is_origin(origin)) {
-            Some(origin) => {
-                let problem = format!(
-                    "{origin:?} is not SCHEME://HOST[:PORT], such as https://app.example.com"
-                );
-                Err(ConfigError::field(field, problem))
-            }
-            None => Ok(()),
-        }
+        let wrong = self.origins.iter().find(|origin| !is_origin(origin));
+        let problem = wrong.map(|origin| {
+            format!("{origin:?} is not SCHEME://HOST[:PORT], such as https://app.example.com")
+        });
+        ConfigError::unless_none(problem.map(|problem| (field, problem)))
     }
 }

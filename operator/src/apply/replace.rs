@@ -15,6 +15,7 @@ use super::{
     ApplyError, Child, Children, Named, NotReplaced, delete, failed, get, is_owned, patch, to_value,
 };
 use crate::caches::{Cached, Cluster};
+use crate::failure;
 
 /// Longest name of a dry run, without the suffix that the API server adds. With the suffix, the
 /// name fits every kind.
@@ -47,10 +48,7 @@ pub(super) async fn replace<K: Cached + Child>(
         return Err(kept(NotReplaced::NoImmutableField, refusal));
     };
     if !is_owned(&live, children.owner) || !may_be_made_anew(&K::kind(&()), &state) {
-        let refusal = match refusal {
-            kube::Error::Api(status) => status.message.clone(),
-            other => other.to_string(),
-        };
+        let refusal = failure::chain(&refusal);
         return Err(ApplyError::Immutable(Named::of::<K>(name), refusal));
     }
     if let Err(source) = dry_run(api, wanted).await {

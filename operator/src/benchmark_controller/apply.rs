@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use super::build::EnvironmentObjects;
 use super::names::{ENVIRONMENT_COMPONENTS, RESULTS};
 use super::validate::ValidatedBenchmark;
-use crate::apply::{ApplyError, Children, Pass, apply, failed};
+use crate::apply::{ApplyError, Children, Pass, failed};
 use crate::caches::Cluster;
 use crate::labels::RUNNER;
 
@@ -83,7 +83,8 @@ pub async fn config_map(
     component: &str,
     config_map: ConfigMap,
 ) -> Result<(), ApplyError> {
-    let components = [component];
-    let applied = apply(cluster, children(benchmark, &components), vec![config_map]).await;
-    applied.map(drop)
+    let (mut pass, components) = (Pass::new(cluster), [component]);
+    let children = children(benchmark, &components);
+    pass.apply(children, vec![config_map]).await?;
+    pass.end()
 }

@@ -141,10 +141,8 @@ fn gateways(
     let mut tunnel = tunnel.clone();
     // The tunnel does not exist yet, so it has no UID.
     tunnel.metadata.uid = Some(String::new());
-    let target_name = ServiceName {
-        namespace: tunnel.namespace().unwrap_or_default(),
-        name: target.name_any(),
-    };
+    let namespace = tunnel.namespace().unwrap_or_default();
+    let target_name = ServiceName::new(namespace, target.name_any());
     let named = Dereferenced {
         services: [(target_name, target.clone())].into(),
         // The tunnel's controller creates the keys. No pod of the direct pair has them.

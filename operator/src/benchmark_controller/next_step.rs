@@ -30,9 +30,7 @@ pub enum Step {
 
 /// Whether the benchmark is finished.
 pub fn is_over(status: Option<&MuxBenchmarkStatus>) -> bool {
-    let conditions = status
-        .map(|status| status.conditions.as_slice())
-        .unwrap_or_default();
+    let conditions = status.map_or(&[][..], |status| &status.conditions);
     is_true(conditions, condition::COMPLETE) || is_true(conditions, condition::FAILED)
 }
 

@@ -12,13 +12,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 /// The key of this process.
-pub struct OperatorKey([u8; 32]);
-
-impl From<[u8; 32]> for OperatorKey {
-    fn from(key: [u8; 32]) -> Self {
-        Self(key)
-    }
-}
+pub struct OperatorKey(pub(super) [u8; 32]);
 
 impl OperatorKey {
     /// A key from a cryptographic generator.

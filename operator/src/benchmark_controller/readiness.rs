@@ -19,12 +19,10 @@ use super::build::EnvironmentObjects;
 use super::names::{self, Agent, ENVIRONMENT, End, environment};
 use super::validate::{Environment, ValidatedBenchmark};
 use crate::labels::{COMPONENT, OWNER_NAME};
-use crate::pods::{self, is_ready, replica_failure};
+use crate::pods::{self, in_url, is_ready, replica_failure};
 use crate::tunnel_controller::end::End as GatewayEnd;
 use crate::tunnel_controller::object::Kind;
-
-/// Name of the container for WAN emulation.
-pub const WAN_CONTAINER: &str = "wan";
+use crate::tunnel_controller::pods::WAN_CONTAINER;
 
 /// The observation of an environment.
 #[derive(Debug, Clone, Default)]
@@ -225,10 +223,7 @@ fn agent_host(agents: &Agents<'_>, end: End) -> Result<String, NotReady> {
 
 /// The termination message of the container for WAN emulation, if it refused to start.
 fn wan_refusal(pod: &Pod) -> Option<Unavailable> {
-    let statuses = pod.status.as_ref()?.init_container_statuses.as_ref()?;
-    let wan = statuses
-        .iter()
-        .find(|status| status.name == WAN_CONTAINER)?;
+    let wan = pods::containers(pod).find(|status| status.name == WAN_CONTAINER)?;
     let states = [wan.state.as_ref(), wan.last_state.as_ref()];
     let message = states
         .into_iter()
@@ -278,14 +273,5 @@ fn refused(code: Code, reason: String) -> Unavailable {
         status: Status::Refused,
         code: code.to_string(),
         reason,
-    }
-}
-
-/// The host in the form for a URL. IPv6 addresses get brackets.
-pub fn in_url(host: &str) -> String {
-    if host.contains(':') {
-        format!("[{host}]")
-    } else {
-        host.to_owned()
     }
 }

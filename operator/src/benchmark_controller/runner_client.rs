@@ -14,9 +14,9 @@ use hyper_util::rt::TokioExecutor;
 use muxtunnel_bench_api::runner::{Offer, State};
 use muxtunnel_bench_api::{BODY_BYTES_MAX, ErrorBody, HTTP_PORT};
 
-use super::readiness::in_url;
 use crate::failure::NotLeader;
 use crate::leader::Leadership;
+use crate::pods::in_url;
 
 /// Time limit for a request to a pod of the same cluster.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

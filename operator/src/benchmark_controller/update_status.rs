@@ -35,11 +35,6 @@ pub enum Outcome {
     Blocked(Code, String),
 }
 
-/// The status could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write the status: {0}")]
-pub struct UpdateStatusError(#[from] kube::Error);
-
 /// The status for `outcome`. Pure.
 pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBenchmarkStatus {
     let old = benchmark.status.clone().unwrap_or_default();
@@ -161,13 +156,13 @@ fn percent(cell: &Option<Extreme>) -> Option<i32> {
 /// Writes and returns the status for `outcome`.
 ///
 /// # Errors
-/// [`UpdateStatusError`] if the API server refuses the write or does not answer.
+/// The client's error if the API server refuses the write or does not answer.
 pub async fn update_status(
     cluster: &Cluster,
     benchmark: &MuxBenchmark,
     outcome: &Outcome,
     now: &Time,
-) -> Result<MuxBenchmarkStatus, UpdateStatusError> {
+) -> Result<MuxBenchmarkStatus, kube::Error> {
     let status = status(benchmark, outcome, now);
     if benchmark.status.as_ref() == Some(&status) {
         return Ok(status);

@@ -117,9 +117,9 @@ pub fn validate(
     let matrix = Matrix {
         connections: each(spec.connections(), i32::unsigned_abs),
         one_way_delays_ms: spec.delay_milliseconds(),
-        profiles: each(spec.profiles(), |profile| profile_name(profile).to_owned()),
+        profiles: each(spec.profiles(), |profile| profile.as_str().to_owned()),
         paths: each(spec.paths(), path_of),
-        protocols: each(spec.protocols(), |name| protocol_name(name).to_owned()),
+        protocols: each(spec.protocols(), |own| own.as_str().to_owned()),
         duration_s: spec.duration_seconds(),
         warm_up_s: spec.warm_up_seconds(),
         rounds: spec.rounds().unsigned_abs(),
@@ -151,7 +151,7 @@ fn environments(spec: &crds::MuxBenchmarkSpec, matrix: &Matrix) -> Vec<Environme
     let profiles = spec.profiles();
     let find = |key: EnvironmentKey| {
         let mut profiles = profiles.iter().copied();
-        let profile = profiles.find(|name| profile_name(*name) == key.profile)?;
+        let profile = profiles.find(|name| name.as_str() == key.profile)?;
         Some(Environment { key, profile })
     };
     matrix.environments().into_iter().filter_map(find).collect()
@@ -168,20 +168,6 @@ fn path_of(path: crds::Path) -> Path {
         crds::Path::Tunnel => Path::Tunnel,
         crds::Path::Network => Path::Network,
     }
-}
-
-/// The name of a profile in results.
-fn profile_name(profile: Profile) -> &'static str {
-    match profile {
-        Profile::None => "None",
-        Profile::Lan => "LAN",
-        Profile::Wan => "WAN",
-    }
-}
-
-/// The name of a protocol in results.
-pub fn protocol_name(protocol: Protocol) -> &'static str {
-    protocol.can().name
 }
 
 #[cfg(test)]

@@ -20,12 +20,12 @@ fn foreign(name: &str, default: bool) -> Arc<MuxClass> {
     )
 }
 
-fn resolved(asked: Option<&str>, classes: &[Arc<MuxClass>]) -> Result<String, Unresolved> {
-    resolve(asked, classes, CONTROLLER, None).map(ResourceExt::name_any)
+fn resolved(asked: Option<&str>, classes: &[Arc<MuxClass>]) -> Result<String, NoClass<()>> {
+    resolve(asked, classes, CONTROLLER, Err(())).map(ResourceExt::name_any)
 }
 
-fn refused(code: Code, detail: &str) -> Result<String, Unresolved> {
-    Err(Unresolved::Refused(code, detail.to_owned()))
+fn refused(code: Code, detail: &str) -> Result<String, NoClass<()>> {
+    Err(NoClass::Refused(code, detail.to_owned()))
 }
 
 #[test]
@@ -66,19 +66,19 @@ fn two_defaults_are_no_default_and_names_still_count() {
 fn an_object_of_another_operators_class_is_not_ours() {
     let own = class("own", &json!({"default": true}));
     let other = foreign("other", false);
-    assert_eq!(resolved(Some("other"), &[other]), Err(Unresolved::Foreign));
+    assert_eq!(resolved(Some("other"), &[other]), Err(NoClass::Foreign));
     let default = foreign("other", true);
     assert_eq!(
         resolved(None, std::slice::from_ref(&default)),
-        Err(Unresolved::Foreign)
+        Err(NoClass::Foreign)
     );
     let defaults = [default.clone(), foreign("third", true)];
-    assert_eq!(resolved(None, &defaults), Err(Unresolved::Foreign));
+    assert_eq!(resolved(None, &defaults), Err(NoClass::Foreign));
     // Both operators would serve the object.
     let both = resolved(None, &[own, default]);
     assert!(matches!(
         both,
-        Err(Unresolved::Refused(Code::ClassAmbiguous, _))
+        Err(NoClass::Refused(Code::ClassAmbiguous, _))
     ));
 }
 
@@ -98,11 +98,11 @@ fn a_class_may_permit_namespaces_by_their_labels() {
         let labels: Labels = labels
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect();
-        resolve(Some("a"), &classes, CONTROLLER, Some(&labels)).map(ResourceExt::name_any)
+        resolve::<()>(Some("a"), &classes, CONTROLLER, Ok(&labels)).map(ResourceExt::name_any)
     };
     assert_eq!(of(&[("team", "a"), ("zone", "y")]), Ok("a".to_owned()));
     for labels in [&[][..], &[("team", "a")], &[("team", "b"), ("zone", "x")]] {
-        let Err(Unresolved::Refused(code, detail)) = of(labels) else {
+        let Err(NoClass::Refused(code, detail)) = of(labels) else {
             panic!("{labels:?} are permitted");
         };
         assert_eq!(code, Code::ClassNotPermitted);
@@ -111,10 +111,7 @@ fn a_class_may_permit_namespaces_by_their_labels() {
             "{detail}"
         );
     }
-    assert_eq!(
-        resolved(Some("a"), &classes),
-        Err(Unresolved::NamespaceUnknown)
-    );
+    assert_eq!(resolved(Some("a"), &classes), Err(NoClass::NotKnown(())));
 }
 
 #[test]
@@ -164,7 +161,7 @@ fn a_class_permits_nothing_that_it_does_not_name() {
 #[test]
 fn the_images_of_the_operators_version_stand_in_for_those_that_a_class_does_not_name() {
     let class = class_with(|spec| spec["images"] = json!({"wan": "w:2"}));
-    let images = &class.images;
+    let images = &class.part.images;
     assert_eq!(
         (&*images.gateway, &*images.wan, &*images.bench),
         ("example.com/gateway:1", "w:2", "example.com/bench:1")

@@ -128,7 +128,7 @@ fn further_classes_are_ignored_and_what_is_known_still_changes() {
         ],
     ));
     let changed = known.classes.find("site", Some("c7")).unwrap();
-    assert_eq!(changed.images.gateway, "g:2");
+    assert_eq!(changed.part.images.gateway, "g:2");
     known.remove(class("c8", &[]));
     known.put(class("further", &[("default", json!(false))]));
     assert_eq!(name_of(&known, Some("further")).unwrap(), "further");

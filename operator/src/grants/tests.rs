@@ -4,10 +4,7 @@ use futures::FutureExt;
 use serde_json::json;
 
 fn service(namespace: &str, name: &str) -> ServiceName {
-    ServiceName {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    }
+    ServiceName::new(namespace, name)
 }
 
 /// A grant for MuxTunnels of `from` to the Service `name` of `namespace`.
@@ -184,27 +181,29 @@ async fn a_change_is_told_and_a_list_of_the_same_is_none() {
 async fn reference_grants_are_read_in_the_newest_version_that_has_them() {
     let api = FakeApi::default();
     assert!(served(&api.client()).await.unwrap().is_none());
-    let list = |resources: &[&str]| {
-        let resources = resources.iter();
-        let resources = resources.map(|name| {
-            json!({"name": name, "singularName": "", "namespaced": true, "kind": "K", "verbs": []})
+    let put = |version: &str, kinds: &[&str]| {
+        let resources = kinds.iter().map(|kind| {
+            let name = format!("{}s", kind.to_lowercase());
+            json!({"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": []})
         });
-        json!({
-            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "",
+        let group_version = format!("gateway.networking.k8s.io/{version}");
+        let list = json!({
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
             "metadata": {}, "resources": resources.collect::<Vec<_>>(),
-        })
+        });
+        api.put(&format!("/apis/{group_version}"), list);
     };
-    api.put("/apis/gateway.networking.k8s.io/v1", list(&["httproutes"]));
+    put("v1", &["HTTPRoute"]);
     assert!(served(&api.client()).await.unwrap().is_none());
-    let both = ["httproutes", "referencegrants"];
-    api.put("/apis/gateway.networking.k8s.io/v1beta1", list(&both));
+    let both = ["HTTPRoute", "ReferenceGrant"];
+    put("v1beta1", &both);
     let found = served(&api.client()).await.unwrap().unwrap();
     assert_eq!(found.api_version, "gateway.networking.k8s.io/v1beta1");
-    api.put("/apis/gateway.networking.k8s.io/v1", list(&both));
+    put("v1", &both);
     let found = served(&api.client()).await.unwrap().unwrap();
     assert_eq!(found.api_version, "gateway.networking.k8s.io/v1");
     assert_eq!(
         (found.kind.as_str(), found.plural.as_str()),
-        REFERENCE_GRANT
+        ("ReferenceGrant", "referencegrants")
     );
 }

@@ -2,11 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use http::{Request, Response};
 use kube::runtime::{reflector, watcher};
 use serde_json::json;
 use tokio::task::JoinHandle;
+use tower::{BoxError, Layer, Service};
 
 use super::*;
+use crate::interceptor::InterceptorLayer;
 use crate::testing::{Failure, FakeApi};
 
 const NAME: &str = "muxtunnel-operator";
@@ -193,7 +196,8 @@ fn gated(
             Ok::<_, std::io::Error>(Response::new(()))
         })
     });
-    (WriteGate(leadership.clone()).layer(service), reached)
+    let gate = WriteGate(leadership.clone());
+    (InterceptorLayer(gate).layer(service), reached)
 }
 
 fn request(method: Method) -> Request<()> {

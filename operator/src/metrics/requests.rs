@@ -1,38 +1,36 @@
 //! Response times of the API server.
 
-use http::{Method, StatusCode, Uri};
+use http::{Method, Uri};
 use tokio::time::Instant;
 
 use super::Metrics;
-use crate::observer::{Observer, is_watch};
+use crate::interceptor::{Answer, Interceptor, is_watch};
 
-/// A request without an answer yet.
-#[derive(Debug)]
-pub struct Asked {
-    verb: &'static str,
-    resource: String,
-    begin: Instant,
-}
-
-impl Observer for Metrics {
-    type Asked = Asked;
-
-    fn asked(&self, method: &Method, uri: &Uri) -> Asked {
-        Asked {
-            verb: verb(method, uri),
-            resource: resource(uri.path()).to_owned(),
-            begin: Instant::now(),
-        }
-    }
-
-    fn answered(&self, asked: Asked, status: Option<StatusCode>) {
-        let labels = [
-            ("verb", asked.verb.to_owned()),
-            ("resource", asked.resource),
-            ("status", status.map_or("none", class).to_owned()),
-        ];
-        let seconds = asked.begin.elapsed().as_secs_f64();
-        self.requests.get_or_create(&labels).observe(seconds);
+impl Interceptor for Metrics {
+    fn intercept<R: Send + 'static>(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        send: impl FnOnce() -> Answer<R>,
+    ) -> Answer<R> {
+        let (verb, resource) = (verb(method, uri), resource(uri.path()).to_owned());
+        let (requests, begin) = (self.requests.clone(), Instant::now());
+        let answer = send();
+        Box::pin(async move {
+            let answer = answer.await;
+            let status = match &answer {
+                Ok(answer) => format!("{}xx", answer.status().as_u16() / 100),
+                Err(_) => "none".to_owned(),
+            };
+            let labels = [
+                ("verb", verb.to_owned()),
+                ("resource", resource),
+                ("status", status),
+            ];
+            let seconds = begin.elapsed().as_secs_f64();
+            requests.get_or_create(&labels).observe(seconds);
+            answer
+        })
     }
 }
 
@@ -47,16 +45,6 @@ fn verb(method: &Method, uri: &Uri) -> &'static str {
         Method::PATCH => "patch",
         Method::DELETE => "delete",
         _ => "other",
-    }
-}
-
-fn class(status: StatusCode) -> &'static str {
-    match status.as_u16() / 100 {
-        2 => "2xx",
-        3 => "3xx",
-        4 => "4xx",
-        5 => "5xx",
-        _ => "1xx",
     }
 }
 

@@ -10,7 +10,7 @@ use tower::{Layer, Service};
 
 use super::*;
 use crate::caches::Feeds;
-use crate::observer::ObserverLayer;
+use crate::interceptor::InterceptorLayer;
 use crate::tunnel_controller::Error;
 use crate::upgrades::plan::Plan;
 use tunnels::Gateway;
@@ -267,7 +267,7 @@ async fn the_documentation_has_every_metric_and_no_other() {
     let failed = async { Err::<Action, _>(Error::Incomplete("UID")) };
     metrics.timed("MuxTunnel", failed).await.unwrap_err();
     let mut client =
-        ObserverLayer(metrics.clone()).layer(tower::service_fn(|_: http::Request<()>| async {
+        InterceptorLayer(metrics.clone()).layer(tower::service_fn(|_: http::Request<()>| async {
             Ok::<_, std::io::Error>(http::Response::new(()))
         }));
     let request = http::Request::get("/api/v1/pods").body(()).unwrap();

@@ -143,7 +143,7 @@ const GAUGES: [(&str, &str, Value); 3] = [
 ];
 
 /// The figures of all objects. Clones share them.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Tunnels(Arc<Mutex<Known>>);
 
 /// An observation of a gateway.
@@ -157,7 +157,7 @@ pub struct Gateway<'a> {
     pub status: Option<&'a Status>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Known {
     tunnels: BTreeMap<ObjectId, Tunnel>,
     caches: Vec<Caches>,

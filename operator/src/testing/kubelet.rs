@@ -13,6 +13,21 @@ use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::observe::Gateways;
 
+/// The kind with this name in the API.
+pub(crate) fn kind_named(name: &str) -> Kind {
+    let mut kinds = Kind::ALL.into_iter();
+    kinds.find(|kind| kind.name() == name).unwrap()
+}
+
+/// The kind's plural in the API.
+pub(crate) const fn plural(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Tunnel => "muxtunnels",
+        Kind::Exit => "muxexits",
+        Kind::Rendezvous => "muxrendezvous",
+    }
+}
+
 /// Gateways that run the configuration in their ConfigMaps.
 #[derive(Clone)]
 pub(crate) struct Healthy(pub(crate) FakeApi);
@@ -22,7 +37,7 @@ impl Gateways for Healthy {
         let pod = self.0.pod_at(address).ok_or("no such pod")?;
         let label = |key: &str| pod["metadata"]["labels"][key].as_str().unwrap().to_owned();
         let (component, name) = (label(labels::COMPONENT), label(labels::OWNER_NAME));
-        let kind = Kind::named(&label(labels::OWNER_KIND)).unwrap();
+        let kind = kind_named(&label(labels::OWNER_KIND));
         let end = End::ALL
             .into_iter()
             .find(|end| end.component() == component);
@@ -39,7 +54,7 @@ impl Gateways for Healthy {
             .flatten()
             .map(|sysctl| (sysctl["name"].as_str().unwrap(), sysctl["value"].clone()))
             .collect();
-        let owner = self.0.get(&format!("{}/{name}", kind.plural()));
+        let owner = self.0.get(&format!("{}/{name}", plural(kind)));
         let owner = owner.ok_or("no such object")?;
         let keys = owner["status"]["publicKeys"].clone();
         let role = match end {

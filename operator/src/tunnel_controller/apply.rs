@@ -23,12 +23,12 @@ use super::access::Outputs;
 use super::build::{Built, Certified, Kept, Resources, bare};
 use super::dereference;
 use super::end::End;
-use super::error::{DereferenceError, Error};
+use super::error::Error;
 use super::hindrance::Hindrance;
 use super::holder::Holder;
 use super::problem::Problem;
 use super::validate::ValidatedObject;
-use crate::apply::{ApplyError, Pass, apply as apply_kind};
+use crate::apply::{ApplyError, Pass};
 use crate::caches::{Cache, Cached, Cluster, NotKnown};
 use crate::failure::{self, Coded};
 use crate::grants;
@@ -63,9 +63,11 @@ pub async fn apply(
     (children, built): (Result<(Box<ValidatedObject>, Resources), Hindrance>, Built),
     failures: u32,
 ) -> Reached {
-    let (certified, ended) = cert_manager::apply(cluster, holder, built.certificates).await;
+    let mut certificates = built.certificates;
+    let ended = cert_manager::apply(cluster, holder, &mut certificates).await;
+    let certified = certificates.told;
     let mut children = match (children, ended) {
-        (reached, Err(error)) => Hindrance::failed(reached, error),
+        (reached, Err(error)) => Hindrance::failed(reached, Error::Certify(error)),
         (Err(hindrance), Ok(())) => Err(hindrance),
         (Ok((object, resources)), Ok(())) => {
             let resources = (resources, &certified.taken);
@@ -92,9 +94,7 @@ const fn withdraws(hindrance: &Hindrance) -> bool {
     match hindrance {
         Hindrance::Failed(error) => matches!(
             error,
-            Error::Build(_)
-                | Error::Certify(_)
-                | Error::Dereference(DereferenceError::Key(_) | DereferenceError::Certificate(_))
+            Error::Certify(_) | Error::Key(_) | Error::Certificate(_)
         ),
         _ => true,
     }
@@ -112,10 +112,7 @@ async fn apply_children(
         Ok(applied) => return Ok(applied),
         Err(error) => error,
     };
-    let problem = Problem {
-        code: error.code(),
-        detail: failure::chain(&error),
-    };
+    let problem = Problem::new(error.code(), failure::chain(&error));
     match error {
         ApplyError::OwnedByOther(_) | ApplyError::Immutable(..) => Err(Hindrance::Blocked(problem)),
         error if failure::is_reported(&error, failures) => {
@@ -139,7 +136,7 @@ async fn withdraw(
     holder: &Holder,
     withdrawn: Result<Vec<Kept>, grants::NotKnown>,
 ) -> Result<(), Error> {
-    let withdrawn = withdrawn.map_err(DereferenceError::from)?;
+    let withdrawn = withdrawn?;
     if withdrawn.is_empty() {
         return Ok(());
     }
@@ -155,8 +152,9 @@ async fn withdraw(
         kept.push(newer.map_or(config_map, |newer| bare(&newer)));
     }
     let components = End::ALL.map(End::component);
-    apply_kind(cluster, holder.children(&components), kept).await?;
-    Ok(())
+    let mut pass = Pass::new(cluster);
+    pass.apply(holder.children(&components), kept).await?;
+    Ok(pass.end()?)
 }
 
 async fn apply_in_order(

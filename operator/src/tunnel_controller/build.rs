@@ -40,8 +40,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::ObjectMeta;
 
 use super::end::End;
-pub use super::error::BuildError;
-use super::hindrance::Hindrance;
+use super::error::BuildError;
 use super::validate::{ValidatedObject, ValidatedState};
 use crate::grants;
 use crate::labels;
@@ -84,27 +83,10 @@ pub struct Built {
     pub withdrawn: Result<Vec<Kept>, grants::NotKnown>,
 }
 
-/// An object and its children.
-pub type Children = (Box<ValidatedObject>, Resources);
-
-/// Renders the children of `object`. A configuration that a gateway would refuse is a fault of the spec,
-/// which neither the schema nor the validation found.
-pub(super) fn build_children(
-    object: Box<ValidatedObject>,
-    settings: &Settings,
-) -> Result<Children, Hindrance> {
-    let resources = build(&object, settings);
-    let resources = resources.map_err(|error| Hindrance::Invalid(error.to_string()))?;
-    Ok((object, resources))
-}
-
 /// Renders the other objects. `object`: `None` if the spec is not applied.
 pub(super) fn build_others(object: Option<&ValidatedObject>, state: &ValidatedState) -> Built {
     Built {
-        certificates: match object {
-            Some(object) => Certificates::of(object, state),
-            None => Certificates::known(state),
-        },
+        certificates: Certificates::of(object, state),
         withdrawn: withdraw::withdrawn(state),
     }
 }
@@ -124,11 +106,13 @@ pub fn build(object: &ValidatedObject, settings: &Settings) -> Result<Resources,
         let Some(gateway) = object.gateway(end) else {
             continue;
         };
-        let config = config::config(object, end, gateway)?;
-        let deployment = deployment::build(object, end, gateway, &config)?;
+        let component = end.component();
+        let failed = |source| BuildError { component, source };
+        let config = config::config(object, end, gateway).map_err(failed)?;
+        let deployment = deployment::build(object, end, gateway, &config).map_err(failed)?;
         let account = service_account::build(object, end);
         resources.service_accounts.push(account);
-        let (config_map, dropped) = config_map::build(object, end, &config)?;
+        let (config_map, dropped) = config_map::build(object, end, &config).map_err(failed)?;
         resources.config_maps.push(config_map);
         resources.dropped.extend(dropped);
         let policy = settings.network_policy.as_ref();
@@ -144,11 +128,6 @@ pub fn build(object: &ValidatedObject, settings: &Settings) -> Result<Resources,
         resources.autoscalers.extend(autoscaler);
     }
     Ok(resources)
-}
-
-/// Name of the container for WAN emulation, as in the status of pods.
-pub const fn wan_container_name() -> &'static str {
-    wan::CONTAINER
 }
 
 /// Name, labels and owner of a child.

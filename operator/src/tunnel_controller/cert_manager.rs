@@ -31,8 +31,5 @@ pub(super) fn missing(error: kube::Error) -> Result<Problem, kube::Error> {
         }
         _ => return Err(error),
     };
-    Ok(Problem {
-        code: Code::IssuerMissing,
-        detail: detail.to_owned(),
-    })
+    Ok(Problem::new(Code::IssuerMissing, detail))
 }

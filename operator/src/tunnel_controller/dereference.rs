@@ -28,7 +28,7 @@ use muxtunnel_codes::Code;
 
 use super::access::Access;
 use super::end::End;
-use super::error::DereferenceError;
+use super::error::Error;
 use super::hindrance::Hindrance;
 use super::holder::Holder;
 use super::object::{Object, of_each};
@@ -106,7 +106,7 @@ pub(super) async fn class(access: &Access, object: &Object) -> Result<Option<Cla
         Ok(class) => Ok(Some(class)),
         Err(NoClass::Foreign) => Ok(None),
         Err(NoClass::Refused(code, detail)) => Err(Hindrance::Blocked(Problem { code, detail })),
-        Err(NoClass::NotKnown(error)) => Err(DereferenceError::from(error).into()),
+        Err(NoClass::NotKnown(error)) => Err(error.into()),
     }
 }
 
@@ -114,13 +114,13 @@ pub(super) async fn class(access: &Access, object: &Object) -> Result<Option<Cla
 /// exists.
 ///
 /// # Errors
-/// [`DereferenceError`].
-pub(super) async fn decodable(
-    access: &Access,
-    object: &Object,
-) -> Result<Option<Object>, DereferenceError> {
+/// [`Error::Object`].
+pub(super) async fn decodable(access: &Access, object: &Object) -> Result<Option<Object>, Error> {
     let reader = &access.reader;
-    of_each!(object, own => Ok(undecoded::read(reader, &**own).await?.map(Object::from)))
+    of_each!(object, own => {
+        let found = undecoded::read(reader, &**own).await;
+        Ok(found.map_err(Error::Object)?.map(Object::from))
+    })
 }
 
 /// Reads the objects that `object` names, each once, and its state. Without a spec to apply, reads
@@ -149,8 +149,7 @@ async fn read(
 ) -> Result<Class, Hindrance> {
     named.live = live::live(access, holder)?;
     // A peer that is removed loses its carriers even if the spec is not applied.
-    let peers = credentials::peers(access, holder).map_err(DereferenceError::from)?;
-    named.credentials.peers = peers;
+    named.credentials.peers = credentials::peers(access, holder)?;
     if let Some(hindrance) = unapplied(object) {
         return Err(hindrance);
     }
@@ -168,7 +167,7 @@ async fn read(
         false => replica_sets.ok(),
     };
     named.api_server = access.api_server.addresses();
-    let jobs = probes::jobs(&access.caches, holder).map_err(DereferenceError::from)?;
+    let jobs = probes::jobs(&access.caches, holder)?;
     services(access, object, holder, named)?;
     let gateways = named.live.pods.iter().flatten().map(AsRef::as_ref);
     let tuned = gateways.filter(|pod| sandbox::is_tuned(pod));
@@ -178,7 +177,8 @@ async fn read(
     let gateways = named.live.pods.iter().flatten().map(AsRef::as_ref);
     let with_driver = gateways.filter(|pod| sandbox::has_driver(pod));
     named.mounts = sandbox::failures(reader, namespace, Step::Mount, with_driver).await;
-    named.probes = jobs.seen(&access.reader, &named.sandboxes, now).await;
+    let seen = jobs.seen((reader, namespace), &named.sandboxes, now);
+    named.probes = seen.await;
     Ok(class)
 }
 
@@ -198,9 +198,7 @@ fn services(
             Ok(false) => {
                 found.forbidden.insert(service);
             }
-            Err(error @ grants::NotKnown::Unlisted) => {
-                return Err(DereferenceError::from(error).into());
-            }
+            Err(error @ grants::NotKnown::Unlisted) => return Err(error.into()),
             Err(grants::NotKnown::Undecoded) => {
                 return Err(Hindrance::Blocked(undecoded_grant(&service)));
             }
@@ -210,8 +208,7 @@ fn services(
         if found.forbidden.contains(&named) {
             continue;
         }
-        let service = targets.get(&named.namespace, &named.name);
-        if let Some(service) = service.map_err(DereferenceError::from)? {
+        if let Some(service) = targets.get(&named.namespace, &named.name)? {
             if let Some(endpoints) = targets.endpoints(&named.namespace, &named.name) {
                 found.endpoints.insert(named.clone(), endpoints);
             }
@@ -222,11 +219,9 @@ fn services(
 }
 
 fn undecoded_grant(ServiceName { namespace, name }: &ServiceName) -> Problem {
-    Problem {
-        code: Code::UnknownValue,
-        detail: format!(
-            "a grant in namespace {namespace} cannot be decoded, so the operator cannot determine whether the grant \
-             permits the Service {name}; the operator's log names the grant"
-        ),
-    }
+    let detail = format!(
+        "a grant in namespace {namespace} cannot be decoded, so the operator cannot determine whether the grant \
+         permits the Service {name}; the operator's log names the grant"
+    );
+    Problem::new(Code::UnknownValue, detail)
 }

@@ -13,14 +13,16 @@ pub(super) fn parsed(text: &str) -> Option<Value> {
     document.filter(Value::is_mapping)
 }
 
+/// The value at `path`.
+pub(super) fn at<'a>(document: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    let mut path = path.iter();
+    path.try_fold(document, |value, name| value.get(name))
+}
+
 /// The items of the list at `path`. Empty without such a list.
 pub(super) fn items<'a>(document: &'a Value, path: &[&str]) -> &'a [Value] {
-    let found = path
-        .iter()
-        .try_fold(document, |value, name| value.get(name));
-    found
-        .and_then(Value::as_sequence)
-        .map_or(&[], Vec::as_slice)
+    let list = at(document, path).and_then(Value::as_sequence);
+    list.map_or(&[], Vec::as_slice)
 }
 
 /// Replaces the list at `path`. An empty list is removed.

@@ -15,42 +15,6 @@ pub enum Error {
     /// The object has no namespace or UID. Every object from an API server has both.
     #[error("the object has no {0}")]
     Incomplete(&'static str),
-    /// The objects that the spec names could not be read.
-    #[error(transparent)]
-    Dereference(#[from] DereferenceError),
-    /// A certificate could not be requested.
-    #[error(transparent)]
-    Certify(#[from] CertifyError),
-    /// The children could not be rendered.
-    #[error(transparent)]
-    Build(#[from] BuildError),
-    /// The children could not be applied.
-    #[error(transparent)]
-    Apply(#[from] ApplyError),
-    /// The caches do not contain the pods yet.
-    #[error(transparent)]
-    NotKnown(#[from] NotKnown),
-    /// The status could not be written.
-    #[error(transparent)]
-    UpdateStatus(#[from] UpdateStatusError),
-}
-
-impl Coded for Error {
-    fn code(&self) -> Code {
-        match self {
-            Self::Apply(error) => error.code(),
-            Self::NotKnown(error) | Self::Dereference(DereferenceError::NotKnown(error)) => {
-                error.code()
-            }
-            Self::Dereference(DereferenceError::Grants(_)) => Code::WatchUnanswered,
-            _ => failure::code(self),
-        }
-    }
-}
-
-/// The objects that the object depends on are not known. The children stay unchanged.
-#[derive(Debug, thiserror::Error)]
-pub enum DereferenceError {
     /// The grants of other namespaces are not known yet.
     #[error(transparent)]
     Grants(#[from] grants::NotKnown),
@@ -59,13 +23,33 @@ pub enum DereferenceError {
     NotKnown(#[from] NotKnown),
     /// The object cannot be decoded, and could not be read again.
     #[error("cannot read the object: {0}")]
-    Object(#[from] kube::Error),
+    Object(#[source] kube::Error),
     /// A Certificate of cert-manager could not be read.
     #[error("cannot read a Certificate of cert-manager: {0}")]
     Certificate(#[source] kube::Error),
     /// A key pair could not be created.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// A certificate could not be requested.
+    #[error("cannot request a certificate from cert-manager: {0}")]
+    Certify(#[source] kube::Error),
+    /// The children could not be applied.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// The status could not be written.
+    #[error("cannot write the status: {0}")]
+    UpdateStatus(#[source] kube::Error),
+}
+
+impl Coded for Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::Apply(error) => error.code(),
+            Self::NotKnown(error) => error.code(),
+            Self::Grants(_) => Code::WatchUnanswered,
+            _ => failure::code(self),
+        }
+    }
 }
 
 /// A key pair could not be created. The operator retries.
@@ -84,25 +68,12 @@ pub enum KeyError {
     Make(#[from] KeyPairError),
 }
 
-/// A certificate could not be requested. The operator retries.
+/// A gateway would reject its configuration.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot request a certificate from cert-manager: {0}")]
-pub struct CertifyError(#[from] pub kube::Error);
-
-/// A child could not be rendered.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// A gateway would reject its configuration.
-    #[error("cannot render the configuration of the {component}: {source}")]
-    Config {
-        /// `entry`, `exit` or `rendezvous`.
-        component: &'static str,
-        /// The gateway's error.
-        source: ConfigError,
-    },
+#[error("cannot render the configuration of the {component}: {source}")]
+pub struct BuildError {
+    /// `entry`, `exit` or `rendezvous`.
+    pub component: &'static str,
+    /// The gateway's error.
+    pub source: ConfigError,
 }
-
-/// The status could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write the status: {0}")]
-pub struct UpdateStatusError(#[from] kube::Error);

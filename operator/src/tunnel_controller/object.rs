@@ -11,6 +11,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::api::ObjectMeta;
+use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use muxtunnel_crds::{KeyStatus, MuxExit, MuxRendezvous, MuxTunnel};
 
@@ -44,12 +45,6 @@ impl Kind {
         }
     }
 
-    /// The kind with this name in the API.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
     /// The kind's short name in the API, which is also in SPIFFE IDs.
     #[must_use]
     pub const fn short_name(self) -> &'static str {
@@ -58,17 +53,6 @@ impl Kind {
             Self::Exit => "mx",
             Self::Rendezvous => "mr",
         }
-    }
-
-    /// The kind's plural in the API.
-    #[must_use]
-    pub fn plural(self) -> String {
-        match self {
-            Self::Tunnel => MuxTunnel::plural(&()),
-            Self::Exit => MuxExit::plural(&()),
-            Self::Rendezvous => MuxRendezvous::plural(&()),
-        }
-        .into_owned()
     }
 
     /// The ends that objects of this kind may have.
@@ -203,20 +187,10 @@ impl Object {
         of_each!(self, object => object.status.as_ref().map_or(&[], |status| &status.keys))
     }
 
-    /// The public keys in the status, newest first.
-    #[must_use]
-    pub fn public_keys(&self) -> &[String] {
-        of_each!(self, object => object.status.as_ref().map_or(&[], |status| &status.public_keys))
-    }
-
     /// The object's kind, namespace and name.
     #[must_use]
     pub fn id(&self) -> ObjectId {
-        ObjectId {
-            namespace: self.namespace().unwrap_or_default(),
-            kind: self.kind().name().to_owned(),
-            name: self.name_any(),
-        }
+        of_each!(self, object => ObjectRef::from_obj(&**object).into())
     }
 
     /// The generation of the spec that the status describes.

@@ -23,15 +23,14 @@ use muxtunnel_gateway_config::status::Status;
 pub use prober::Prober;
 
 use super::apply::Applied;
-use super::build::wan_container_name;
 use super::config_file::mounted_key;
 use super::end::End;
 use super::hindrance::Hindrance;
-use super::pods::{end_of, own_pods, pod_problem};
+use super::pods::{WAN_CONTAINER, end_of, own_pods, pod_problem};
 use super::problem::Problem;
 use super::validate::{ValidatedObject, ValidatedState};
 use crate::caches::Caches;
-use crate::pods::{has_sysctls, is_ready, is_started};
+use crate::pods::{has_sysctls, in_url, is_ready, is_started};
 
 /// Time limit for one gateway's answer, including the connection setup.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -138,11 +137,7 @@ impl Default for HttpGateways {
 
 impl Gateways for HttpGateways {
     async fn status(&self, address: &str) -> Result<Status, String> {
-        let host = match address.contains(':') {
-            true => format!("[{address}]"),
-            false => address.to_owned(),
-        };
-        let uri: http::Uri = format!("http://{host}:{ADMIN_PORT}/status")
+        let uri: http::Uri = format!("http://{}:{ADMIN_PORT}/status", in_url(address))
             .parse()
             .map_err(|error| format!("{address}: {error}"))?;
         let body = tokio::time::timeout(ANSWER_TIME_MAX, self.body(uri)).await;
@@ -213,11 +208,9 @@ pub async fn observe<G: Gateways>(
         if let Some(address) = running_address(&pod) {
             seen.answer = answers.remove(address);
         }
-        let uid = pod.uid().filter(|_| seen.problem.is_none());
-        if let Some(uid) = uid {
+        if let Some(uid) = pod.uid().filter(|_| seen.problem.is_none()) {
             let sandbox = state.sandboxes.get(&uid);
-            let is_tuned = object.pods.tuning(seen.end).is_some();
-            let sandbox = sandbox.filter(|_| is_tuned);
+            let sandbox = sandbox.filter(|_| object.pods.tuning(seen.end).is_some());
             seen.problem = sandbox.or(state.mounts.get(&uid)).cloned();
         }
         pods.push(seen);
@@ -245,21 +238,17 @@ fn facts(pod: &Pod, object: &ValidatedObject) -> Option<SeenPod> {
     let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
     // Ended pods of an earlier spec are ignored: they exist as long as their ReplicaSet.
     let sysctls = object.pods.sysctls(end);
-    let has_sysctls = pod
-        .spec
-        .as_ref()
-        .is_some_and(|spec| has_sysctls(spec, &sysctls));
+    let spec = pod.spec.as_ref();
+    let has_sysctls = spec.is_some_and(|spec| has_sysctls(spec, &sysctls));
     if ended && !has_sysctls {
         return None;
     }
+    let key = spec.and_then(|spec| mounted_key(spec, &object.child(end)));
     Some(SeenPod {
         end,
         name: pod.name_any(),
-        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
-        config: pod.spec.as_ref().and_then(|spec| {
-            let key = mounted_key(spec, &object.child(end));
-            key.map(str::to_owned)
-        }),
+        node: spec.and_then(|spec| spec.node_name.clone()),
+        config: key.map(str::to_owned),
         set: {
             let mut owners = pod.owner_references().iter();
             let owner = owners.find(|owner| owner.controller == Some(true));
@@ -276,16 +265,15 @@ fn facts(pod: &Pod, object: &ValidatedObject) -> Option<SeenPod> {
 }
 
 fn wan(pod: &Pod) -> Wan {
-    let name = wan_container_name();
     let containers = pod.spec.iter().flat_map(|spec| &spec.init_containers);
-    let Some(asked) = containers.flatten().find(|one| one.name == name) else {
+    let Some(asked) = containers.flatten().find(|one| one.name == WAN_CONTAINER) else {
         return Wan::Absent;
     };
     let statuses = pod
         .status
         .iter()
         .flat_map(|status| &status.init_container_statuses);
-    let Some(status) = statuses.flatten().find(|one| one.name == name) else {
+    let Some(status) = statuses.flatten().find(|one| one.name == WAN_CONTAINER) else {
         return Wan::Pending;
     };
     let state = status.state.clone().unwrap_or_default();

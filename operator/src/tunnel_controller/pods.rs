@@ -18,6 +18,8 @@ use crate::pods::{containers, is_true};
 
 /// The init container that creates the interface for IP packets.
 pub(super) const NETWORK_CONTAINER: &str = "network";
+/// The container for WAN emulation.
+pub const WAN_CONTAINER: &str = "wan";
 /// The reasons of the kubelet why a container has no image.
 const IMAGE_REASONS: [&str; 7] = [
     "ErrImagePull",

@@ -228,10 +228,7 @@ pub fn service_name(asked: &ServiceRef, namespace: &str) -> ServiceName {
         name,
         namespace: of,
     } = asked;
-    ServiceName {
-        namespace: of.as_deref().unwrap_or(namespace).to_owned(),
-        name: name.clone(),
-    }
+    ServiceName::new(of.as_deref().unwrap_or(namespace), name)
 }
 
 /// The Services that `host` may name, if a pod of `namespace` resolves the host. The
@@ -258,10 +255,7 @@ pub fn services_of_host(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     own.into_iter()
         .chain(before_svc)
         .filter(|(name, of)| is_name(name) && is_name(of))
-        .map(|(name, of)| ServiceName {
-            namespace: of.to_owned(),
-            name: name.to_owned(),
-        })
+        .map(|(name, of)| ServiceName::new(of, name))
         .collect()
 }
 
@@ -273,10 +267,7 @@ pub fn service_of_pod(host: &str, namespace: &str) -> Option<ServiceName> {
     let service = service.to_ascii_lowercase();
     // `NAME.NAMESPACE` of the own namespace names a Service.
     let is_pod = is_name(pod) && is_name(&service) && service != namespace;
-    is_pod.then(|| ServiceName {
-        namespace: namespace.to_owned(),
-        name: service,
-    })
+    is_pod.then(|| ServiceName::new(namespace, service))
 }
 
 /// Whether `text` may be the name of a pod, a Service or a namespace.
@@ -305,18 +296,14 @@ pub fn services_of_rule(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     };
     let domain = domain.trim_end_matches('.').to_ascii_lowercase();
     let labels: Vec<&str> = domain.split('.').collect();
-    let service = |of: &str, name: &str| ServiceName {
-        namespace: of.to_owned(),
-        name: name.to_owned(),
-    };
     let is_above = domain == CLUSTER_DOMAIN || CLUSTER_DOMAIN.ends_with(&format!(".{domain}"));
     let before_svc = (0..labels.len()).filter_map(|index| match labels[..=index] {
-        ["svc"] => Some(service(EVERY, EVERY)),
-        [of, "svc"] => Some(service(of, EVERY)),
-        [.., name, of, "svc"] => Some(service(of, name)),
+        ["svc"] => Some(ServiceName::new(EVERY, EVERY)),
+        [of, "svc"] => Some(ServiceName::new(of, EVERY)),
+        [.., name, of, "svc"] => Some(ServiceName::new(of, name)),
         _ => None,
     });
-    let all = is_above.then(|| service(EVERY, EVERY));
+    let all = is_above.then(|| ServiceName::new(EVERY, EVERY));
     before_svc.chain(all).collect()
 }
 

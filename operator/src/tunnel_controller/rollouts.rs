@@ -299,31 +299,19 @@ impl Rollouts {
     ) {
         let key = (uid.to_owned(), end);
         let table = &mut self.0.lock().refused;
-        let is_of_earlier_spec = |entry: &Refused| entry.refusal.asked != rollout.asked;
-        if table.get(&key).is_some_and(is_of_earlier_spec) {
-            table.remove(&key);
-        }
-        let tried = table.get(&key).map_or(i64::MIN, |entry| entry.tried);
+        let known = table.remove(&key);
+        let known = known.filter(|entry| entry.refusal.asked == rollout.asked);
+        let tried = known.as_ref().map_or(i64::MIN, |entry| entry.tried);
         let is_of_attempt = |pod: &&RefusedPod<'_>| pod.made.is_none_or(|made| made >= tried);
         let refused: Vec<_> = shown.refused.iter().filter(is_of_attempt).collect();
         let Some(first) = refused.first() else {
-            if shown.runs {
-                // The annotation of the Deployment stores the nodes now, so the memory need not
-                // keep them.
-                table.remove(&key);
-            }
+            // If a pod runs, the annotation of the Deployment stores the nodes now, so the memory
+            // need not keep them.
+            let kept = known.filter(|_| !shown.runs);
+            table.extend(kept.map(|entry| (key, entry)));
             return;
         };
-        if !table.contains_key(&key) {
-            store(
-                table,
-                key.clone(),
-                Refused::new(&rollout.asked, first.problem),
-            );
-        }
-        let Some(entry) = table.get_mut(&key) else {
-            return;
-        };
+        let mut entry = known.unwrap_or_else(|| Refused::new(&rollout.asked, first.problem));
         entry.refusal.problem = first.problem.clone();
         if shown.is_node_at_fault {
             let room = NODES_AVOIDED_MAX.saturating_sub(rollout.avoided.len());
@@ -333,6 +321,7 @@ impl Rollouts {
             let pause = entry.pauses.next().unwrap_or(LONGEST).as_secs();
             entry.until = Some(now.saturating_add(i64::try_from(pause).unwrap_or(0)));
         }
+        store(table, key, entry);
     }
 
     /// The seconds from `now` until the tunnel with this UID needs a reconciliation. `None` if no

@@ -115,11 +115,8 @@ pub(super) fn is_tuned(pod: &Pod) -> bool {
 
 /// Whether the pod has the volume of a CSI driver.
 pub(super) fn has_driver(pod: &Pod) -> bool {
-    let spec = pod.spec.as_ref();
-    let mut volumes = spec
-        .into_iter()
-        .flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.any(|volume| volume.csi.is_some())
+    let volumes = pod.spec.iter().flat_map(|spec| &spec.volumes);
+    volumes.flatten().any(|volume| volume.csi.is_some())
 }
 
 /// Why the Job's pod could not be created, for example because of a quota or Pod Security. Only the
@@ -173,16 +170,12 @@ fn problem(step: Step, pod: &Pod, events: &[Event]) -> Option<Problem> {
         series.max(legacy).max(first)
     })?;
     let note = newest.note.as_deref().unwrap_or_default();
-    let name = pod.name_any();
-    let sysctl = sysctl_of(pod, note).filter(|_| step == Step::Sandbox);
-    let (code, detail) = match (step, sysctl) {
-        (_, Some(sysctl)) => (
-            Code::SandboxFailed,
-            format!("pod {name}: sysctl {sysctl}: {note}"),
-        ),
-        (Step::Sandbox, None) => (Code::GatewaysNotReady, format!("pod {name}: {note}")),
-        (Step::Mount, None) => (Code::VolumeNotMounted, format!("pod {name}: {note}")),
+    let (code, cause) = match (step, sysctl_of(pod, note)) {
+        (Step::Mount, _) => (Code::VolumeNotMounted, String::new()),
+        (Step::Sandbox, None) => (Code::GatewaysNotReady, String::new()),
+        (Step::Sandbox, Some(sysctl)) => (Code::SandboxFailed, format!("sysctl {sysctl}: ")),
     };
+    let detail = format!("pod {}: {cause}{note}", pod.name_any());
     Some(Problem::new(code, detail))
 }
 

@@ -31,7 +31,6 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::condition;
 use serde::Serialize;
 
-pub use super::error::UpdateStatusError;
 use super::hindrance::Hindrance;
 use super::object::{Object, of_each};
 use super::publish::Outcome;
@@ -68,14 +67,14 @@ pub struct StatusDebounce {
 /// Returns the status for `outcome`, and writes this status if it differs from the stored status.
 ///
 /// # Errors
-/// [`UpdateStatusError`] if the API server refuses the write or does not answer.
+/// The client's error if the API server refuses the write or does not answer.
 pub async fn update_status(
     cluster: &Cluster,
     object: &Object,
     outcome: &Outcome,
     debounce: &StatusDebounce,
     now: Now,
-) -> Result<Status, UpdateStatusError> {
+) -> Result<Status, kube::Error> {
     let mut old = Status::of(object);
     let mut new = status(object, outcome, &now.whole_second());
     let uid = object.uid().unwrap_or_default();

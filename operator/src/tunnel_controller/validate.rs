@@ -170,8 +170,8 @@ pub fn validate(
 ) -> Result<Box<ValidatedObject>, Hindrance> {
     let holder = Holder::of(object)?;
     if let Some(detail) = problem::not_permitted(object, &class) {
-        let code = Code::ClassNotPermitted;
-        return Err(Hindrance::Blocked(Problem { code, detail }));
+        let problem = Problem::new(Code::ClassNotPermitted, detail);
+        return Err(Hindrance::Blocked(problem));
     }
     let valid = valid(object, holder, named, class);
     valid.map(Box::new).map_err(Hindrance::Invalid)

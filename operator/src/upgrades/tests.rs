@@ -244,5 +244,5 @@ fn a_revision_has_the_images_in_force_and_the_version_of_the_operator() {
     assert_eq!(recorded, first);
     // An object that waits has the images of its revision, not those of the present operator.
     let waits = class("own:2", &images("2")).with(recorded.part);
-    assert_eq!(waits.part(), first.part);
+    assert_eq!(waits.part, first.part);
 }

@@ -7,7 +7,7 @@ use muxtunnel_operator::benchmark_controller;
 use muxtunnel_operator::benchmark_controller::runner_client::RunnerError;
 use muxtunnel_operator::failure::{Coded, NotLeader, chain, code, is_reported};
 use muxtunnel_operator::tunnel_controller;
-use muxtunnel_operator::tunnel_controller::error::{CertifyError, DereferenceError, KeyError};
+use muxtunnel_operator::tunnel_controller::error::KeyError;
 
 fn answered(status: u16) -> kube::Error {
     kube::Error::Api(Status::failure("", "").with_code(status).boxed())
@@ -16,6 +16,7 @@ fn answered(status: u16) -> kube::Error {
 #[test]
 fn each_answer_has_its_class_however_deep_it_lies() {
     for (status, class) in [
+        (0, Code::ApiUnavailable),
         (403, Code::ApiRefused),
         (409, Code::WriteConflict),
         (422, Code::ApiRefused),
@@ -25,14 +26,11 @@ fn each_answer_has_its_class_however_deep_it_lies() {
         assert_eq!(code(&answered(status)), class);
         let name = "office-exit".to_owned();
         let source = Box::new(answered(status));
-        let deep = tunnel_controller::Error::from(DereferenceError::from(KeyError::Create {
-            name,
-            source,
-        }));
+        let deep = tunnel_controller::Error::from(KeyError::Create { name, source });
         assert_eq!(deep.code(), class);
     }
     let refused = kube::Error::Service(Box::new(NotLeader));
-    let refused = tunnel_controller::Error::from(CertifyError::from(refused));
+    let refused = tunnel_controller::Error::Certify(refused);
     assert_eq!(refused.code(), Code::LeaderLost);
     let lost = kube::Error::Service(Box::new(std::io::Error::other("gone")));
     assert_eq!(code(&lost), Code::ApiUnavailable);
@@ -63,13 +61,12 @@ fn a_refusal_is_one_plain_sentence() {
     assert_eq!(chain(&refused_write(refused())), expected);
     // The client's error, with and without a message of the operator.
     assert_eq!(chain(&refused()), said);
-    let of_status = tunnel_controller::error::UpdateStatusError::from(refused());
+    let of_status = tunnel_controller::Error::UpdateStatus(refused());
     let expected = format!("cannot write the status: {said}");
-    assert_eq!(chain(&tunnel_controller::Error::from(of_status)), expected);
+    assert_eq!(chain(&of_status), expected);
     let name = "office-exit".to_owned();
     let source = Box::new(refused());
-    let of_secret =
-        tunnel_controller::Error::from(DereferenceError::from(KeyError::Create { name, source }));
+    let of_secret = tunnel_controller::Error::from(KeyError::Create { name, source });
     assert_eq!(
         chain(&of_secret),
         format!("cannot create Secret office-exit: {said}")

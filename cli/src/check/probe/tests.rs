@@ -96,7 +96,7 @@ fn one_way_to_emulate_a_wan_is_enough_and_neither_buffers_nor_tun_are_needed() {
             Verdict::Good => "good".to_owned(),
             Verdict::Warning(finding) => format!("warning {}", finding.code),
             Verdict::Finding(finding) => format!("finding {}", finding.code),
-            Verdict::Skipped(_) => "skipped".to_owned(),
+            Verdict::Skipped { .. } => "skipped".to_owned(),
         };
         judge("n", "ns", answers).into_iter().map(kind).collect()
     };

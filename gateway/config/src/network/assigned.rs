@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{
     NETWORK_CIDRS_MAX, NETWORK_DNS_DOMAINS_MAX, NETWORK_DNS_SERVERS_MAX, Network, NetworkDns,
-    check_within, is_routed,
+    check_within, is_plain, is_routed,
 };
 use crate::{Cidr, Config, ConfigError, Role};
 
@@ -102,19 +102,11 @@ pub fn check_network_dns(dns: &NetworkDns, exit_cidrs: &[Cidr]) -> Result<(), Co
     ConfigError::each(
         "network.dns.domains",
         &dns.domains,
-        |domain| match is_domain(domain) {
+        |domain| match is_plain(domain, DNS_DOMAIN_BYTES_MAX) {
             true => Ok(()),
             false => Err(format!("{domain:?} is not a domain")),
         },
     )
-}
-
-/// The same check as `is_dns_domain` of the protocol crate, on which this crate does not depend.
-fn is_domain(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (1..=DNS_DOMAIN_BYTES_MAX).contains(&text.len())
-        && text.bytes().all(allowed)
-        && !text.starts_with(['-', '.'])
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! The peers of a gateway, and the keys of others.
 
 use serde::{Deserialize, Serialize};
-use serde_with_macros::skip_serializing_none;
+use serde_with_macros::{apply, skip_serializing_none};
 
 /// An accepted peer.
+#[apply(crate = "serde_with_macros", Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -11,10 +12,8 @@ pub struct Peer {
     /// The name of the peer. Absent: rules name the peer by its key.
     pub name: Option<String>,
     /// The public keys of the peer.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub public_keys: Vec<String>,
     /// The names in the peer's certificate.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificate_names: Vec<String>,
     /// Whether the peer is refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -10,16 +10,15 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy}
 use k8s_openapi::api::core::v1::{PodSpec, Service, ServicePort, ServiceSpec, Volume};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
-use muxtunnel_crds::BenchmarkContainerName;
+use muxtunnel_crds::{BenchmarkContainerName, IpFamilyPolicy};
 
 use super::{owned, template};
 use crate::benchmark_controller::names::{Agent, agent_selector, environment_labels};
-use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
 use crate::labels::having;
 use crate::muxbench;
 use crate::pods;
-use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
+use crate::tunnel_controller::pods::WAN_CONTAINER;
 
 /// Grace period of an agent, which has nothing to drain.
 const GRACE_SECONDS: i64 = 5;
@@ -92,7 +91,7 @@ pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent:
         spec: Some(ServiceSpec {
             selector: Some(agent_selector(&benchmark.name, agent.component(), index)),
             ports: Some(vec![port("iperf", IPERF_PORT), port("echo", ECHO_PORT)]),
-            ip_family_policy: Some(PREFER_DUAL_STACK.to_owned()),
+            ip_family_policy: Some(IpFamilyPolicy::PreferDualStack.as_str().to_owned()),
             ..ServiceSpec::default()
         }),
         status: None,

@@ -10,7 +10,7 @@ use muxtunnel_gateway_config::Cidr;
 
 use super::owned;
 use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_labels};
-use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark, protocol_name};
+use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
 
 /// The tunnel of `protocol`, with forwards for iperf and echo to the tunnel pair's server.
 pub fn tunnel(
@@ -69,7 +69,7 @@ pub fn tunnel(
     MuxTunnel {
         metadata: owned(
             benchmark,
-            names::tunnel(&benchmark.name, index, protocol_name(protocol)),
+            names::tunnel(&benchmark.name, index, protocol.as_str()),
             environment_labels(&benchmark.name, TUNNEL, index),
         ),
         spec,

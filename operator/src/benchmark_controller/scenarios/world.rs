@@ -81,7 +81,7 @@ impl World {
             classes: known([self.class.clone()]).classes,
             settings: Arc::new(settings()),
             runner: self.runner.clone(),
-            key: OperatorKey::from(self.key),
+            key: OperatorKey(self.key),
             backoffs: Backoffs::default(),
             clock: Clock::of(self.now),
         };

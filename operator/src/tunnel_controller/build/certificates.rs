@@ -42,24 +42,17 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// No requests.
-    pub fn known(state: &ValidatedState) -> Self {
-        Self {
-            told: Certified {
-                keys: state.credentials.own.clone(),
-                now: state.now,
-                ..Certified::default()
-            },
-            ..Self::default()
-        }
-    }
-
     /// The requests of `valid`. Missing Certificates are requested, and those that differ. Without
     /// an issuer, the object's Certificates are deleted, because cert-manager would renew them
-    /// forever.
-    pub fn of(valid: &ValidatedObject, state: &ValidatedState) -> Self {
-        let (mut made, found) = (Self::known(state), &state.credentials.of_cert_manager);
-        let wanted = wanted(valid);
+    /// forever. `valid`: `None` if the spec is not applied, which makes no requests.
+    pub fn of(valid: Option<&ValidatedObject>, state: &ValidatedState) -> Self {
+        let mut made = Self::default();
+        made.told.keys.clone_from(&state.credentials.own);
+        made.told.now = state.now;
+        let Some(valid) = valid else {
+            return made;
+        };
+        let (wanted, found) = (wanted(valid), &state.credentials.of_cert_manager);
         if wanted.is_empty() {
             let found = found.values();
             let found = found.filter_map(|found| found.as_ref().ok()?.as_ref());
@@ -88,10 +81,9 @@ impl Certificates {
 
 /// Why `certificate` is not issued yet.
 pub(in crate::tunnel_controller) fn pending(certificate: &Certificate) -> Option<Problem> {
-    certificate.pending().map(|message| Problem {
-        code: Code::CertificatePending,
-        detail: format!("Certificate {}: {message}", certificate.name_any()),
-    })
+    let (name, message) = (certificate.name_any(), certificate.pending()?);
+    let detail = format!("Certificate {name}: {message}");
+    Some(Problem::new(Code::CertificatePending, detail))
 }
 
 /// The reference with all its fields, as cert-manager stores it.

@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use muxtunnel_contract::secrets;
 use muxtunnel_crds::{Ssh, SshLogin};
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, CARRIER_PORT, Certificates, Config, Connect, Drain, ListenRule, Peer, Policy,
-    Ports, PublicKeys, Rule, Security, SshListener,
+    ADMIN_PORT, CARRIER_PORT, Certificates, Config, ConfigError, Connect, Drain, GatewayLimits,
+    ListenRule, Memory, Peer, Policy, Ports, PublicKeys, Rule, Security, SshListener,
 };
 
-use super::sizing::sizing;
-use super::{BuildError, End, network};
+use super::{End, network, sizing};
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{
     JudgedPeer, Streams, ValidatedGateway, ValidatedObject, ValidatedSecurity, all_addresses,
@@ -31,8 +30,7 @@ pub(super) fn config(
     object: &ValidatedObject,
     end: End,
     gateway: &ValidatedGateway,
-) -> Result<Config, BuildError> {
-    let sizing = sizing(object, end, gateway);
+) -> Result<Config, ConfigError> {
     let (carrier, connection) = (&object.carrier, &object.carrier.connection);
     let port = gateway.carrier_port.as_ref();
     let policy = policy(object, end);
@@ -77,22 +75,25 @@ pub(super) fn config(
             End::Exit => allow_listen(object, &gateway.security),
             End::Entry | End::Rendezvous => Vec::new(),
         },
-        workers: sizing.workers,
+        workers: sizing::workers(object, end, gateway),
         pool: (is_entry && connection.protocol().can().several_carriers).then(|| carrier.pool()),
         resume: carrier.resume(),
         splice: true,
         timeouts: object.streams.timeouts,
-        limits: sizing.limits,
-        memory: sizing.memory,
+        limits: GatewayLimits {
+            carriers: gateway.carriers.unwrap_or_else(|| sizing::carriers(object)),
+            ..GatewayLimits::default()
+        },
+        memory: Memory {
+            sessions: sizing::sessions(object, end, gateway),
+            ..Memory::default()
+        },
         drain: Drain {
             deadline_seconds: gateway.drain_seconds,
             ..Drain::default()
         },
     };
-    config.check().map_err(|source| BuildError::Config {
-        component: end.component(),
-        source,
-    })?;
+    config.check()?;
     Ok(config)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_gateway_config::{Config, ConfigError, Peer, config_hash};
 
-use super::{BuildError, End, metadata, reduce};
+use super::{End, metadata, reduce};
 use crate::tunnel_controller::config_file;
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{JudgedPeer, ValidatedObject};
@@ -17,38 +17,21 @@ const KEPT_MAX: usize = 4;
 /// whole object.
 pub(super) const BYTES_MAX: usize = 900 << 10;
 
-fn rendered<T>(text: Result<T, ConfigError>, end: End) -> Result<T, BuildError> {
-    text.map_err(|source| BuildError::Config {
-        component: end.component(),
-        source,
-    })
-}
-
-/// The key of the document `config` of an end.
-pub(super) fn key(
-    object: &ValidatedObject,
-    end: End,
-    config: &Config,
-) -> Result<String, BuildError> {
-    let image = &object.class.images.gateway;
-    rendered(config_file::key(image, config), end)
-}
-
 /// Renders `config`, and the earlier configurations that pods mount, each without what `config` does
 /// not permit. Also returns descriptions of the earlier configurations for which there is no room.
 pub(super) fn build(
     object: &ValidatedObject,
     end: End,
     config: &Config,
-) -> Result<(ConfigMap, Vec<String>), BuildError> {
-    let (own, text) = (key(object, end, config)?, rendered(config.to_yaml(), end)?);
+) -> Result<(ConfigMap, Vec<String>), ConfigError> {
+    let image = &object.class.part.images.gateway;
+    let (own, text) = (config_file::key(image, config)?, config.to_yaml()?);
     let mut bytes = text.len();
     if bytes > BYTES_MAX {
         let problem = format!(
             "the file has {bytes} bytes, at most {BYTES_MAX} fit into a ConfigMap: use fewer or wider rules, and fewer peers"
         );
-        let field = String::new();
-        return rendered(Err(ConfigError::Field { field, problem }), end);
+        return Err(ConfigError::field("", problem));
     }
     let mut data = BTreeMap::from([(own.clone(), text)]);
     let is_exit = object.kind() == Kind::Exit;
@@ -65,7 +48,7 @@ pub(super) fn build(
     let kept = object.rollout(end).into_iter();
     let kept = kept.flat_map(|rollout| &rollout.kept);
     for (key, text) in kept.filter(|(key, _)| *key != own) {
-        let is_for_image = config_file::is_for_image(key, &object.class.images.gateway);
+        let is_for_image = config_file::is_for_image(key, image);
         let earlier = earlier(text, config).filter(|_| is_for_image);
         // What returns to the spec returns to the pods, so the whole document stays.
         let whole = earlier.is_none().then_some(text);

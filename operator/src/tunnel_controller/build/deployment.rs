@@ -16,15 +16,15 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
 use muxtunnel_contract::sysctls::WAN;
 use muxtunnel_crds::{ContainerName, Template};
-use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
+use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config, ConfigError};
 
 use super::service::carrier_port_names;
 use super::volumes::{CONFIG_FOLDER, mounted};
-use super::{BuildError, End, config_map, metadata, network, selector, wan};
+use super::{End, metadata, network, selector, wan};
 use crate::labels::having;
 use crate::muxbench;
 use crate::pods::{self, UID, some};
-use crate::tunnel_controller::config_file::FILE;
+use crate::tunnel_controller::config_file::{self, FILE};
 use crate::tunnel_controller::rollouts::{self, Auto, Fallback, Rollout};
 use crate::tunnel_controller::validate::{
     SSH, ValidatedGateway, ValidatedObject, ValidatedUpgrade, resources_of,
@@ -53,8 +53,8 @@ pub(super) fn build(
     end: End,
     gateway: &ValidatedGateway,
     config: &Config,
-) -> Result<Option<Deployment>, BuildError> {
-    let key = config_map::key(object, end, config)?;
+) -> Result<Option<Deployment>, ConfigError> {
+    let key = config_file::key(&object.class.part.images.gateway, config)?;
     let mut annotations = own_annotations(object, end);
     let mut replicas = replicas(object, end, gateway);
     let asked = gateway.template.metadata.clone().unwrap_or_default();
@@ -338,7 +338,7 @@ fn container(
     ports.extend(gateway.ssh.as_ref().map(|ssh| pods::port(SSH, ssh.port())));
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(object.class.images.gateway.clone()),
+        image: Some(object.class.part.images.gateway.clone()),
         image_pull_policy: Some(object.class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
         args: Some(vec![

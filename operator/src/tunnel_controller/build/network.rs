@@ -10,7 +10,7 @@ use muxtunnel_gateway_config::{DEVICE_DEFAULT, Network};
 use super::End;
 use super::deployment::COMMAND;
 use crate::class::Class;
-use crate::pods;
+use crate::pods::{self, flag};
 use crate::tunnel_controller::pods::NETWORK_CONTAINER;
 use crate::tunnel_controller::validate::ValidatedNetwork;
 
@@ -42,7 +42,7 @@ pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
 pub(super) fn container(network: &ValidatedNetwork, end: End, class: &Class) -> Container {
     Container {
         name: NETWORK_CONTAINER.to_owned(),
-        image: Some(class.images.gateway.clone()),
+        image: Some(class.part.images.gateway.clone()),
         image_pull_policy: Some(class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
         args: Some(args(network, end)),
@@ -60,20 +60,19 @@ fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
         End::Exit => (&network.exit, &network.entry, "out"),
         End::Entry | End::Rendezvous => (&network.entry, &network.exit, "in"),
     };
-    let flag = |name: &str, value: String| [format!("--{name}"), value];
     let mut args = vec!["tun".to_owned(), "create".to_owned()];
-    args.extend(flag("device", DEVICE_DEFAULT.to_owned()));
+    args.extend(flag("device", DEVICE_DEFAULT));
     args.extend(flag("device-node", node()));
-    args.extend(flag("owner", pods::UID.to_string()));
-    args.extend(flag("mtu", network.config.mtu.to_string()));
+    args.extend(flag("owner", pods::UID));
+    args.extend(flag("mtu", network.config.mtu));
     let queues = network.config.queues;
     if queues > 1 {
-        args.extend(flag("queues", queues.to_string()));
+        args.extend(flag("queues", queues));
     }
     let addresses = own.addresses.iter();
-    args.extend(addresses.flat_map(|address| flag("address", address.to_string())));
+    args.extend(addresses.flat_map(|address| flag("address", address)));
     let routes = other.cidrs.iter();
-    args.extend(routes.flat_map(|route| flag("route", route.to_string())));
+    args.extend(routes.flat_map(|route| flag("route", route)));
     let switches: &[&str] = match own.forwarding.unwrap_or_default() {
         NetworkForwarding::None => &[],
         NetworkForwarding::Route => &["--forward"],

@@ -125,7 +125,7 @@ fn job(object: &ValidatedObject, name: &str, end: End, template: &Template) -> J
 fn container(class: &Class, resources: ResourceRequirements) -> Container {
     Container {
         name: PROBE.to_owned(),
-        image: Some(class.images.gateway.clone()),
+        image: Some(class.part.images.gateway.clone()),
         image_pull_policy: Some(class.pull_policy()),
         command: Some(vec![deployment::COMMAND.to_owned(), "--version".to_owned()]),
         resources: Some(resources),

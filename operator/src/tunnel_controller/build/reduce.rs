@@ -12,7 +12,8 @@ use muxtunnel_gateway_config::{Cidr, Config, NAT64_PREFIXES_MAX, PROTECTED_MAX, 
 use serde_yaml::Value;
 
 use crate::tunnel_controller::document::{
-    PEERS, PORTS, REVERSE_FORWARDS, TARGETS, change_items, host, items, parsed, set_items, targets,
+    PEERS, PORTS, REVERSE_FORWARDS, TARGETS, at, change_items, host, items, parsed, set_items,
+    targets,
 };
 pub(super) use peers::{Asked, withdraw_members, withdraw_of_peers, withdraw_peers};
 
@@ -28,6 +29,8 @@ const DECISIVE: [&[&str]; 7] = [
 ];
 /// The fields of a rule that each version knows.
 const RULE: [&str; 6] = ["host", "cidr", "unix", "port", "endPort", "peer"];
+/// The place of the mode of the security.
+const MODE: [&str; 2] = ["security", "mode"];
 /// The place of an entry's exits.
 const CONNECT: [&str; 1] = ["connect"];
 /// The fields with the identities of an exit.
@@ -113,10 +116,6 @@ fn append(document: &mut Value, path: &[&str], given: Vec<Value>, most: usize) {
 }
 
 fn is_same(port: &Value, now: &Value) -> bool {
-    let at = |port: &Value, path: &[&str]| {
-        let found = path.iter().try_fold(port, |value, name| value.get(name));
-        found.cloned()
-    };
     port.get("name") == now.get("name")
         && DECISIVE.iter().all(|path| at(port, path) == at(now, path))
 }
@@ -140,8 +139,7 @@ fn deny(document: &mut Value, denied: &[Value]) {
 /// Removes the peers that may no longer open a carrier. The other peers get their present rules. The
 /// exits of an entry get their present identities.
 fn peers(document: &mut Value, present: &Value) {
-    let mode = |document: &Value| document.get("security")?.get("mode").cloned();
-    if mode(document) != mode(present) {
+    if at(document, &MODE) != at(present, &MODE) {
         return;
     }
     withdraw_peers(document, items(present, &PEERS));

@@ -13,6 +13,7 @@ use muxtunnel_crds::{Carrier, CarrierService, ServiceSettings, ServiceType};
 use muxtunnel_gateway_config::CARRIER_PORT;
 
 use super::{End, named, selector};
+use crate::pods::some;
 use crate::tunnel_controller::object::Kind;
 use crate::tunnel_controller::validate::{
     HEADLESS, SSH, ValidatedGateway, ValidatedObject, ValidatedSecurity,
@@ -25,8 +26,6 @@ const UDP: &str = "UDP";
 const CLIENT_IP: &str = "ClientIP";
 const NO_AFFINITY: &str = "None";
 const AFFINITY_SECONDS_MAX: i32 = 86_400;
-/// A value of `ipFamilyPolicy`. The Service gets an address of each IP family of the cluster.
-pub(crate) const PREFER_DUAL_STACK: &str = "PreferDualStack";
 
 /// All Services of the object.
 pub(super) fn all(object: &ValidatedObject) -> Vec<Service> {
@@ -137,9 +136,9 @@ fn service(
         metadata.annotations = Some(asked.annotations.clone());
     }
     let ranges = asked.load_balancer_source_ranges.iter();
-    let ranges: Vec<_> = ranges.map(|range| format!("{range:#}")).collect();
+    let ranges = ranges.map(|range| format!("{range:#}")).collect();
     let families = asked.ip_families.iter();
-    let families: Vec<_> = families.map(|family| family.as_str().to_owned()).collect();
+    let families = families.map(|family| family.as_str().to_owned()).collect();
     let family_policy = asked.ip_family_policy.unwrap_or_default();
     Service {
         metadata,
@@ -147,11 +146,10 @@ fn service(
             type_: Some(asked.type_().as_str().to_owned()),
             external_traffic_policy: policy.map(|policy| policy.as_str().to_owned()),
             load_balancer_class: asked.load_balancer_class.clone().filter(|_| is_balanced),
-            load_balancer_source_ranges: Some(ranges)
-                .filter(|ranges| is_balanced && !ranges.is_empty()),
+            load_balancer_source_ranges: some(ranges).filter(|_| is_balanced),
             selector: Some(selector(object, end)),
             ports: Some(ports),
-            ip_families: (!families.is_empty()).then_some(families),
+            ip_families: some(families),
             ip_family_policy: Some(family_policy.as_str().to_owned()),
             ..ServiceSpec::default()
         }),

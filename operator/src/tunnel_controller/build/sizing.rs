@@ -8,9 +8,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use muxtunnel_crds::{ContainerName, Protocol};
-use muxtunnel_gateway_config::{
-    CARRIERS_DEFAULT, GatewayLimits, Memory, SESSIONS_DEFAULT, SESSIONS_MAX, WORKERS_MAX,
-};
+use muxtunnel_gateway_config::{CARRIERS_DEFAULT, SESSIONS_DEFAULT, SESSIONS_MAX, WORKERS_MAX};
 
 use super::{End, quantity};
 use crate::tunnel_controller::validate::{
@@ -29,34 +27,14 @@ const REPLICAS_MAX: u64 = 32;
 /// Maximum number of carriers of an exit.
 const CARRIERS_MAX: u32 = 1024;
 
-/// The sizes of one gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sizing {
-    /// `None` means one worker per core.
-    pub(super) workers: Option<u16>,
-    pub(super) memory: Memory,
-    pub(super) limits: GatewayLimits,
-}
-
-/// Decides the sizes of the gateways of one end.
-pub(super) fn sizing(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Sizing {
-    Sizing {
-        workers: workers(object, end, gateway),
-        memory: Memory {
-            sessions: sessions(object, end, gateway),
-            ..Memory::default()
-        },
-        limits: GatewayLimits {
-            carriers: gateway.carriers.unwrap_or_else(|| carriers(object)),
-            ..GatewayLimits::default()
-        },
-    }
-}
-
 /// The number of workers: the CPU limit, rounded up. An entry with JMUX keeps the default of one
 /// worker, because a jetsocat at the other end supports only one carrier. A rendezvous has no
-/// sessions, so its memory limit does not affect the number.
-fn workers(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Option<u16> {
+/// sessions, so its memory limit does not affect the number. `None` means one worker per core.
+pub(super) fn workers(
+    object: &ValidatedObject,
+    end: End,
+    gateway: &ValidatedGateway,
+) -> Option<u16> {
     if object.carrier.connection.protocol() == Protocol::Jmux && end == End::Entry {
         return None;
     }
@@ -107,7 +85,11 @@ fn connections(object: &ValidatedObject) -> u64 {
 /// The number of sessions that an exit expects, or of their connections if each has memory of its
 /// own. The gateway reads its own memory limit, which its sessions share. `None` for an entry, which
 /// knows the number, and for a rendezvous, which has no sessions.
-fn sessions(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> Option<u32> {
+pub(super) fn sessions(
+    object: &ValidatedObject,
+    end: End,
+    gateway: &ValidatedGateway,
+) -> Option<u32> {
     let of_entries = object.gateway(End::Entry).map(|entry| {
         let of_entry = entry_sessions(object, entry).unwrap_or(WORKERS_UNKNOWN.into());
         replicas(entry) * of_entry + SPARE_CARRIERS
@@ -121,7 +103,7 @@ fn sessions(object: &ValidatedObject, end: End, gateway: &ValidatedGateway) -> O
 
 /// Twice the number of the entries' carriers, because reconnects overlap, but at least
 /// [`CARRIERS_DEFAULT`] and at most [`CARRIERS_MAX`].
-fn carriers(object: &ValidatedObject) -> u32 {
+pub(super) fn carriers(object: &ValidatedObject) -> u32 {
     let sessions = object.gateway(End::Entry).map_or(1, |entry| {
         let sessions = entry_sessions(object, entry);
         replicas_max(entry) * sessions.unwrap_or(WORKERS_MAX.into())

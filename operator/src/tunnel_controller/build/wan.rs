@@ -13,10 +13,9 @@ use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use super::End;
 use crate::pods::{self, flag};
+use crate::tunnel_controller::pods::WAN_CONTAINER;
 use crate::tunnel_controller::validate::ValidatedObject;
 
-/// Name of the container.
-pub(super) const CONTAINER: &str = "wan";
 const COMMAND: &str = "/usr/local/bin/muxwan";
 const REPORT: &str = "/run/muxwan/report.json";
 /// The volume for the lock files of iptables and the report.
@@ -30,8 +29,8 @@ pub(super) fn container(wan: &WanEmulation, object: &ValidatedObject, end: End) 
     let class = &object.class;
     let sidecar = wan.backend != Some(Backend::Netem);
     Container {
-        name: CONTAINER.to_owned(),
-        image: Some(class.images.wan.clone()),
+        name: WAN_CONTAINER.to_owned(),
+        image: Some(class.part.images.wan.clone()),
         image_pull_policy: Some(class.pull_policy()),
         command: Some(vec![COMMAND.to_owned()]),
         args: Some(args(wan, &carrier_ports(object, end))),

@@ -15,7 +15,7 @@ use crate::certificates::cert_manager::Certificate;
 use crate::tunnel_controller::access::Access;
 use crate::tunnel_controller::cert_manager;
 use crate::tunnel_controller::end::End;
-use crate::tunnel_controller::error::{DereferenceError, Error};
+use crate::tunnel_controller::error::Error;
 use crate::tunnel_controller::holder::Holder;
 use crate::tunnel_controller::issuer::{issued_secret, issuer};
 use crate::tunnel_controller::keyring::OwnKey;
@@ -67,15 +67,11 @@ pub(super) async fn read(
             let newest = generations.last().copied().unwrap_or(1);
             let waits = waits(End::Entry) || waits(End::Exit);
             let seen = (mounted_pair(access, holder)?, waits);
-            let pair = keyring.pair(holder, newest, seen, now).await;
-            found.pair = Some(pair.map_err(DereferenceError::from)?);
+            found.pair = Some(keyring.pair(holder, newest, seen, now).await?);
         } else if let Some(end) = object.ends().next() {
             let (known, at) = (object.keys(), (waits(end), now));
             found.own = match KeySource::secrets(object.key()) {
-                [] => {
-                    let own = keyring.own(holder, end, (&generations, known), at).await;
-                    own.map_err(DereferenceError::from)?
-                }
+                [] => keyring.own(holder, end, (&generations, known), at).await?,
                 secrets => keyring.provided(holder, end, (secrets, known), at).await,
             };
         }
@@ -85,7 +81,7 @@ pub(super) async fn read(
         let certificate = access.reader.get(&holder.namespace, &name);
         let certificate = match certificate.await {
             Ok(certificate) => Ok(certificate),
-            Err(error) => Err(cert_manager::missing(error).map_err(DereferenceError::Certificate)?),
+            Err(error) => Err(cert_manager::missing(error).map_err(Error::Certificate)?),
         };
         found.of_cert_manager.insert(end, certificate);
     }
@@ -104,7 +100,7 @@ fn waits(live: &Live, end: End, now: i64) -> bool {
 
 /// The Secret with the keys of both ends that the Deployments mount. A Deployment that nobody owns
 /// counts, because the operator adopts it.
-fn mounted_pair(access: &Access, holder: &Holder) -> Result<Option<String>, DereferenceError> {
+fn mounted_pair(access: &Access, holder: &Holder) -> Result<Option<String>, NotKnown> {
     let prefix = format!("{}-pair-", holder.name);
     let components = [End::Exit, End::Entry].map(End::component);
     let deployments = &access.caches.deployments;

@@ -38,8 +38,6 @@ pub struct Live {
 /// The ConfigMap of an end's gateways.
 #[derive(Debug)]
 pub struct LiveConfig {
-    /// The end.
-    pub end: End,
     /// The object.
     pub config_map: Arc<ConfigMap>,
     /// The configurations of the gateways that mount the ConfigMap, by key. A text that is not YAML
@@ -57,7 +55,6 @@ pub(super) fn live(access: &Access, holder: &Holder) -> Result<Live, NotKnown> {
             let ports = config_map.data.as_ref();
             let ports = ports.and_then(|data| serde_yaml::from_str(data.get(REVERSE_PORTS)?).ok());
             let own = LiveConfig {
-                end,
                 documents: documents(&config_map),
                 reverse_ports: ports.unwrap_or_default(),
                 config_map,

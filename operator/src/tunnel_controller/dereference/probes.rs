@@ -28,6 +28,8 @@ use crate::tunnel_controller::sandbox;
 pub const RESOURCES_HASH: &str = "muxtunnel.dev/resources-hash";
 /// Annotation of a refused Job. The annotation's value is the reason and a sentence.
 pub const REFUSED: &str = "muxtunnel.dev/refused";
+/// The codes of a node that refuses a sysctl.
+const REFUSALS: [Code; 2] = [Code::SysctlForbidden, Code::SandboxFailed];
 /// Maximum number of Jobs of an object that are read: one per placement of its ends, and the same
 /// number again for an earlier spec.
 const JOBS_MAX: usize = 8;
@@ -72,18 +74,15 @@ pub enum Next {
 /// Why gateways do not get the sysctls while the Job `name` runs. `detail`: the obstacle, if it is
 /// known.
 pub fn running(name: &str, detail: Option<String>) -> Problem {
-    Problem {
-        code: Code::SysctlProbing,
-        detail: match detail {
-            Some(detail) => format!("Job {name}: {detail}"),
-            None => format!("Job {name} tries the sysctls"),
-        },
-    }
+    let detail = match detail {
+        Some(detail) => format!("Job {name}: {detail}"),
+        None => format!("Job {name} tries the sysctls"),
+    };
+    Problem::new(Code::SysctlProbing, detail)
 }
 
 /// The object's Jobs, and the pods of Jobs without a result.
 pub(super) struct Jobs {
-    namespace: String,
     jobs: Vec<Arc<Job>>,
     pods: Vec<Arc<Pod>>,
 }
@@ -102,12 +101,7 @@ pub(super) fn jobs(caches: &Caches, holder: &Holder) -> Result<Jobs, NotKnown> {
         Vec::new()
     };
     pods.truncate(PODS_MAX);
-    let namespace = namespace.to_owned();
-    Ok(Jobs {
-        namespace,
-        jobs,
-        pods,
-    })
+    Ok(Jobs { jobs, pods })
 }
 
 impl Jobs {
@@ -120,7 +114,7 @@ impl Jobs {
     /// The Jobs with their results. `sandboxes`: the failed sandboxes by UID of the pod.
     pub(super) async fn seen(
         &self,
-        reader: &Reader,
+        (reader, namespace): (&Reader, &str),
         sandboxes: &BTreeMap<String, Problem>,
         now: Now,
     ) -> Vec<SeenProbe> {
@@ -129,7 +123,7 @@ impl Jobs {
             let problem = match own {
                 _ if !is_open(job) => None,
                 Some(pod) => pod.uid().and_then(|uid| sandboxes.get(&uid).cloned()),
-                None => sandbox::not_created(reader, &self.namespace, job).await,
+                None => sandbox::not_created(reader, namespace, job).await,
             };
             SeenProbe {
                 job: job.clone(),
@@ -146,7 +140,7 @@ impl Jobs {
 }
 
 fn is_open(job: &Job) -> bool {
-    remembered(job).is_none() && !has(job, "Complete")
+    remembered(job).is_none() && condition(job, "Complete").is_none()
 }
 
 fn is_of(pod: &Pod, job: &Job) -> bool {
@@ -167,20 +161,17 @@ fn outcome(job: &Job, pod: Option<&Pod>, problem: Option<Problem>, now: Timestam
             next: is_old(made.as_ref(), REFUSED_RETRY_SECONDS),
         };
     }
-    if has(job, "Complete") {
+    if condition(job, "Complete").is_some() {
         return ProbeOutcome::default();
     }
     let name = job.name_any();
     let failed = condition(job, "Failed");
     let since = failed.and_then(|failed| failed.last_transition_time.as_ref());
     let next = is_old(since, RETRY_SECONDS);
-    let of_job = |code: Code, detail: &str| Problem {
-        code,
-        detail: format!("Job {name}: {detail}"),
-    };
+    let of_job = |code, detail: &str| Problem::new(code, format!("Job {name}: {detail}"));
     let problem = problem.or_else(|| pod.and_then(pod_problem));
     let (problem, next) = match (problem, failed) {
-        (Some(Problem { code, detail }), _) if is_refusal(code) => {
+        (Some(Problem { code, detail }), _) if REFUSALS.contains(&code) => {
             (of_job(code, &detail), Next::Remembers)
         }
         // No annotation is stored, because the pod can be created after a change of the level.
@@ -203,28 +194,17 @@ fn outcome(job: &Job, pod: Option<&Pod>, problem: Option<Problem>, now: Timestam
     }
 }
 
-/// Whether `code` means that a node refuses a sysctl.
-const fn is_refusal(code: Code) -> bool {
-    matches!(code, Code::SysctlForbidden | Code::SandboxFailed)
-}
-
 /// The problem in the annotation [`REFUSED`].
 fn remembered(job: &Job) -> Option<Problem> {
     let (reason, detail) = job.annotations().get(REFUSED)?.split_once(": ")?;
-    let codes = [Code::SysctlForbidden, Code::SandboxFailed];
-    let code = codes.into_iter().find(|code| code.reason() == reason)?;
-    let detail = detail.to_owned();
-    Some(Problem { code, detail })
+    let code = REFUSALS.into_iter().find(|code| code.reason() == reason)?;
+    Some(Problem::new(code, detail))
 }
 
 fn condition<'a>(job: &'a Job, type_: &str) -> Option<&'a JobCondition> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     let mut conditions = conditions.iter();
     conditions.find(|condition| condition.type_ == type_ && condition.status == "True")
-}
-
-fn has(job: &Job, type_: &str) -> bool {
-    condition(job, type_).is_some()
 }
 
 #[cfg(test)]

@@ -55,24 +55,17 @@ impl Object {
         self.tunnel().map_or(&[], |tunnel| &tunnel.spec.connect)
     }
 
-    /// Whether the object has gateways of `end`.
+    /// Whether the object has gateways of `end`. A MuxTunnel with `connect` has no exit.
     #[must_use]
     pub fn has(&self, end: End) -> bool {
-        match end {
-            End::Entry => matches!(self, Self::Tunnel(_)),
-            End::Exit => self.has_exit(),
-            End::Rendezvous => matches!(self, Self::Rendezvous(_)),
-        }
+        let is_own = end != End::Exit || self.connect().is_empty();
+        is_own && self.kind().ends().contains(&end)
     }
 
     /// Whether the object has exit gateways.
     #[must_use]
     pub fn has_exit(&self) -> bool {
-        match self {
-            Self::Tunnel(tunnel) => tunnel.spec.connect.is_empty(),
-            Self::Exit(_) => true,
-            Self::Rendezvous(_) => false,
-        }
+        self.has(End::Exit)
     }
 
     /// Whether both ends of the carriers belong to the object.

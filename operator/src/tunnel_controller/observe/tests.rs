@@ -201,7 +201,7 @@ async fn a_refusal_comes_with_what_the_gateway_says() {
 #[test]
 fn a_pod_whose_containers_are_not_begun_waits_once_it_is_ten_seconds_old() {
     let made: i64 = 1_900_000_000;
-    let date = crate::clock::date(made);
+    let date = crate::testing::tunnel::date(made);
     let creating = json!({"name": "muxgate", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
         "state": {"waiting": {"reason": "ContainerCreating"}}});
     let mut begun = creating.clone();

@@ -13,13 +13,14 @@ use crate::apply::Settled;
 use crate::caches::{Cached, Cluster, Targets};
 use crate::class_controller::Planner;
 use crate::classes::tests::{Known, known as known_classes};
-use crate::clock::{Clock, date};
+use crate::clock::Clock;
 use crate::events::Events;
 use crate::grants::Grants;
 use crate::grants::tests::known;
 use crate::metrics::classes::Figures;
 use crate::metrics::tunnels::Tunnels;
-use crate::testing::kubelet::Healthy;
+use crate::testing::kubelet::{Healthy, kind_named, plural};
+use crate::testing::tunnel::date;
 use crate::testing::watching::Watches;
 use crate::tunnel_controller::access::{Access, Memory, Outputs};
 use crate::tunnel_controller::object::{Kind, Object};
@@ -125,7 +126,7 @@ impl Bench {
         api.put("endpointslices/shop-1", slice_json(true));
         let mut object = object_json(spec);
         object["metadata"]["creationTimestamp"] = json!(date(MADE));
-        let kind = Kind::named(object["kind"].as_str().unwrap()).unwrap();
+        let kind = kind_named(object["kind"].as_str().unwrap());
         api.put(&path(kind), object);
         Self::on(api, grants, clock, kind)
     }
@@ -254,5 +255,5 @@ impl Bench {
 
 /// The path of the object `office` of this kind.
 fn path(kind: Kind) -> String {
-    format!("{}/office", kind.plural())
+    format!("{}/office", plural(kind))
 }

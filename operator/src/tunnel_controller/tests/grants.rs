@@ -163,7 +163,7 @@ async fn what_other_namespaces_permit_is_waited_for_and_children_stay_as_they_ar
     let restarted = bench.restarted(Grants::of_sources(1));
     restarted.api.take_requests();
     let error = restarted.reconcile().await.unwrap_err();
-    assert!(matches!(error, Error::Dereference(_)), "{error}");
+    assert!(matches!(error, Error::Grants(_)), "{error}");
     assert!(restarted.api.take_writes().is_empty());
     assert_eq!(exits_policy(&restarted), "shop.shops.svc:80");
 }

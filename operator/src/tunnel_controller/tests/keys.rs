@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, MADE, clock};
 use super::{ELSEWHERE, EXIT, EXIT_KEY, MANAGED, RENDEZVOUS, child, document, labels_of};
-use crate::clock::date;
 use crate::grants::tests::known;
+use crate::testing::tunnel::date;
 
 fn mounted(bench: &Bench, end: &str) -> Value {
     mounted_by(bench, &child(end))

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::bench::{Bench, MADE};
 use super::*;
-use crate::clock::date;
+use crate::testing::tunnel::date;
 
 const NOTE: &str = "MountVolume.SetUp failed for volume \"keys\" : driver name spiffe.csi.cert-manager.io not found in \
                     the list of registered CSI drivers";

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, MADE};
 use super::{ENTRY_KEY, EXIT, OPEN, class_json, document, peer_json};
-use crate::clock::date;
+use crate::testing::tunnel::date;
 
 const THIRD_KEY: &str = "mte1qywdhpdkagrh9tkaj8wxhts9me2whfd7gs6d59z7l2fjef4nhnk8sn6k2sr";
 const OTHER_KEY: &str = "mte1q9503hlhl7dhlagz72halmawpml35gucsg95q5ym74fws0r59wa4ssld50k";
@@ -247,8 +247,8 @@ async fn no_status_is_written_again_if_nothing_changed() {
         bench.reconcile().await.unwrap();
     }
     assert_eq!(bench.api.take_writes(), [""; 0]);
-    let cached = bench.context.access.caches.peers.references();
-    assert_eq!(cached.len(), 1, "{:?}", cached[0].name);
+    let cached = bench.context.access.caches.peers.all().unwrap();
+    assert_eq!(cached.len(), 1, "{:?}", cached[0].metadata.name);
 }
 
 /// Reconciles the object itself, as the controller of peers does.

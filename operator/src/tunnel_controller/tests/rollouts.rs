@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, MADE};
 use super::*;
-use crate::clock::date;
 use crate::grants::tests::known;
+use crate::testing::tunnel::date;
 use muxtunnel_gateway_config::{Config, Protocol};
 
 const WAN: &str = "tuning: {profile: WAN}\n";

@@ -18,9 +18,9 @@ use crate::classes::tests::{Known, known as known_classes};
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::grants::tests::known;
+use crate::interceptor::InterceptorLayer;
 use crate::leader::{Elector, Leadership, WriteGate};
 use crate::metrics::Metrics;
-use crate::observer::ObserverLayer;
 use crate::peer_controller;
 use crate::testing::kubelet::Healthy;
 use crate::testing::{FakeApi, Trouble};
@@ -77,9 +77,10 @@ impl Process {
             let api = api.clone();
             async move { api.send(request).await }
         });
-        let service =
-            ObserverLayer(metrics.clone()).layer(ObserverLayer(clock.clone()).layer(service));
-        let client = kube::Client::new(WriteGate(leadership.clone()).layer(service), "default");
+        let service = InterceptorLayer(clock.clone()).layer(service);
+        let service = InterceptorLayer(metrics.clone()).layer(service);
+        let service = InterceptorLayer(WriteGate(leadership.clone())).layer(service);
+        let client = kube::Client::new(service, "default");
         let all = Feeds::default();
         let caches = all.caches();
         let targets = Targets::new([(None, caches.clone())]);

@@ -139,15 +139,11 @@ fn is_rolled_out(deployment: &Deployment, replicas: Replicas) -> bool {
 /// The foremost cause why the gateways of an end are not ready.
 fn cause_at(facts: &Observation, end: End, deployment: Option<&Deployment>) -> Option<Problem> {
     let (seen, mut pods) = (&facts.seen, facts.seen.of(end));
+    let refused = |detail| Problem::new(Code::PodsRefused, detail);
     deployment
         .and_then(paused)
         // The reason why pods cannot be created is, for example, a quota or Pod Security.
-        .or_else(|| {
-            Some(Problem::new(
-                Code::PodsRefused,
-                replica_failure(deployment?)?,
-            ))
-        })
+        .or_else(|| replica_failure(deployment?).map(refused))
         .or_else(|| pods.find_map(|pod| pod.problem.clone()))
         .or_else(|| seen.of(end).find_map(unreachable))
         .or_else(|| {
@@ -218,10 +214,8 @@ fn not_started(facts: &Observation, end: End) -> Option<Problem> {
 fn without_carrier(facts: &Observation, end: End) -> Option<Problem> {
     let mut pods = facts.seen.answers(end).filter(|_| end == End::Entry);
     let (pod, status) = pods.find(|(pod, status)| !pod.ready && status.carriers.is_empty())?;
-    Some(Problem::new(
-        Code::CarrierConnecting,
-        no_carrier(pod, status),
-    ))
+    let detail = no_carrier(pod, status);
+    Some(Problem::new(Code::CarrierConnecting, detail))
 }
 
 /// A sentence for a gateway without a carrier.

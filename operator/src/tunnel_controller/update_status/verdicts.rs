@@ -44,10 +44,8 @@ pub fn verdicts(facts: &Observation) -> Vec<Verdict> {
     let mut verdicts: Vec<_> = parts.into_iter().flatten().collect();
     // Without the sysctls of profile `Auto`, an object is ready.
     let counts = |part: &&Verdict| part.code != Code::SysctlsNotAdmitted;
-    let ready = ready(
-        facts,
-        &verdicts.iter().filter(counts).cloned().collect::<Vec<_>>(),
-    );
+    let parts: Vec<_> = verdicts.iter().filter(counts).cloned().collect();
+    let ready = ready(facts, &parts);
     verdicts.extend(progress(&ready, is_programmed));
     verdicts.push(ready);
     verdicts
@@ -185,19 +183,13 @@ fn connected(object: &ValidatedObject, seen: &Seen) -> Option<Verdict> {
     if !object.has(End::Entry) {
         return None;
     }
-    let no = |detail| {
-        Some(Verdict::no(
-            condition::CONNECTED,
-            Code::CarrierConnecting,
-            detail,
-        ))
-    };
+    let no = |detail| Verdict::no(condition::CONNECTED, Code::CarrierConnecting, detail);
     if seen.answers(End::Entry).next().is_none() {
-        return no("no entry gateway answers yet".to_owned());
+        return Some(no("no entry gateway answers yet".to_owned()));
     }
     let mut answers = seen.answers(End::Entry);
     if let Some((pod, status)) = answers.find(|(_, status)| status.carriers.is_empty()) {
-        return no(no_carrier(pod, status));
+        return Some(no(no_carrier(pod, status)));
     }
     Some(match failed_over(object, seen) {
         Some(detail) => Verdict::yes(condition::CONNECTED, Code::FailedOver).with(detail),

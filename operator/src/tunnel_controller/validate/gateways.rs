@@ -42,7 +42,7 @@ pub struct ValidatedGateway {
 }
 
 /// The port that other gateways dial.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CarrierPort {
     /// The Service.
     pub service: CarrierService,
@@ -60,13 +60,11 @@ impl CarrierPort {
         let kind = holder.kind.name();
         let entry = labels::selector(kind, &holder.name, End::Entry.component());
         Self {
-            service: CarrierService::default(),
             clients: Some(vec![NetworkPolicyPeer {
                 pod_selector: Some(labels::having(entry)),
                 ..NetworkPolicyPeer::default()
             }]),
-            trusted_proxies: Vec::new(),
-            advertised: None,
+            ..Self::default()
         }
     }
 
@@ -127,17 +125,16 @@ fn gateway(source: &Source<'_>, end: End, live: &Live) -> Result<ValidatedGatewa
     };
     let limits = match object {
         Object::Tunnel(_) => None,
-        Object::Exit(exit) => Some(exit.spec.limits.as_ref()),
-        Object::Rendezvous(own) => Some(own.spec.limits.as_ref()),
+        Object::Exit(exit) => Some(exit.spec.limits.unwrap_or_default()),
+        Object::Rendezvous(own) => Some(own.spec.limits.unwrap_or_default()),
     };
-    let carriers = limits.map(|limits| limits.and_then(|limits| limits.carriers));
     Ok(ValidatedGateway {
         replicas,
         drain_seconds: asked.drain_seconds.unwrap_or(defaults::DRAIN_SECONDS),
         template,
         security: source.security(end)?,
         carrier_port: carrier_port(source, end),
-        carriers: carriers.map(|carriers| carriers.unwrap_or(CARRIERS_DEFAULT)),
+        carriers: limits.map(|limits| limits.carriers.unwrap_or(CARRIERS_DEFAULT)),
         ssh: object
             .exit()
             .and_then(|exit| exit.spec.ssh.as_deref().cloned()),
@@ -162,17 +159,14 @@ fn check_autoscaling(asked: &Gateway, end: End) -> Result<(), String> {
         let amounts = [&resources.requests, &resources.limits];
         amounts.iter().any(|amounts| amounts.contains_key("cpu"))
     });
-    let sentence = || {
-        let end = end.component();
-        format!(
-            "autoscaling of the {end} gateways measures CPU time in percent of the request: set resources.requests.cpu of \
-             the container gateway in template.spec.containers"
-        )
-    };
-    match asked.autoscaling.is_some() && !has_cpu {
-        true => Err(sentence()),
-        false => Ok(()),
+    if asked.autoscaling.is_none() || has_cpu {
+        return Ok(());
     }
+    let end = end.component();
+    Err(format!(
+        "autoscaling of the {end} gateways measures CPU time in percent of the request: set resources.requests.cpu of \
+         the container gateway in template.spec.containers"
+    ))
 }
 
 /// The fields of the pods of `end`.

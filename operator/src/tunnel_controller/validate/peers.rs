@@ -52,16 +52,10 @@ pub struct JudgedPeer {
 }
 
 impl JudgedPeer {
-    /// The peer, if the exit accepts it without a fault.
-    #[must_use]
-    pub fn accepted(&self) -> Option<&Peer> {
-        self.verdict.as_ref().ok()
-    }
-
     /// The peer in the gateways' configuration.
     #[must_use]
     pub fn served(&self) -> Option<&Peer> {
-        self.accepted().or(self.kept.as_ref())
+        self.verdict.as_ref().ok().or(self.kept.as_ref())
     }
 
     /// The peer, whatever the security mode of the exit.
@@ -130,26 +124,28 @@ fn key_bytes(text: &str) -> Option<[u8; KEY_BYTES]> {
     Some(*key.bytes())
 }
 
-fn no(code: Code, detail: String) -> Problem {
-    Problem { code, detail }
+fn wrong(detail: impl Into<String>) -> Problem {
+    Problem::new(Code::InvalidSpec, detail)
 }
 
-fn wrong(detail: String) -> Problem {
-    no(Code::InvalidSpec, detail)
-}
-
-/// The networks and reverse ports that a MuxPeer may get.
-struct Asked<'a> {
-    networks: Cow<'a, [Cidr]>,
-    ports: Cow<'a, [String]>,
+/// Those of `asked` that pass `check`, and why another one is left out.
+fn permitted<T: Clone>(
+    asked: &[T],
+    check: impl Fn(&T) -> Result<(), Problem>,
+) -> (Vec<T>, Option<Problem>) {
+    let (mut permitted, mut problem) = (Vec::new(), None);
+    for item in asked {
+        match check(item) {
+            Ok(()) => permitted.push(item.clone()),
+            Err(found) => problem = problem.or(Some(found)),
+        }
+    }
+    (permitted, problem)
 }
 
 /// Judges each peer by its own fields, those of the exit and those of older peers.
 struct Judge<'a> {
     exit: Option<&'a MuxExitSpec>,
-    /// `network.peerCIDRs` and `network.addressPools` of the exit.
-    bounds: &'a [Cidr],
-    pools: &'a [Cidr],
     namespace: &'a str,
     /// The known keys of the exit itself.
     own: Vec<[u8; KEY_BYTES]>,
@@ -161,14 +157,11 @@ struct Judge<'a> {
 
 impl<'a> Judge<'a> {
     fn new(exit: Option<&'a MuxExitSpec>, named: &'a Dereferenced, namespace: &'a str) -> Self {
-        let network = exit.and_then(|exit| exit.network.as_deref());
         let own = named.credentials.own.iter();
         let own = own.filter_map(|own| own.status.public_key.as_deref());
         let config_map = named.live.config_maps.get(&End::Exit);
         Self {
             exit,
-            bounds: network.map_or(&[], |network| &network.peer_cidrs),
-            pools: network.map_or(&[], |network| &network.address_pools),
             namespace,
             own: own.filter_map(key_bytes).collect(),
             live: config_map,
@@ -178,7 +171,7 @@ impl<'a> Judge<'a> {
 
     fn peer(&self, object: Arc<MuxPeer>, taken: &mut Taken) -> JudgedPeer {
         let mut judged = JudgedPeer {
-            verdict: Err(no(Code::ExitFull, String::new())),
+            verdict: Err(Problem::new(Code::ExitFull, "")),
             kept: None,
             former: None,
             networks: Vec::new(),
@@ -190,9 +183,11 @@ impl<'a> Judge<'a> {
             return judged;
         }
         let object = &*judged.object;
-        let asked = self.asked(object);
-        let (mut networks, wrong_network) = self.networks(&asked.networks, taken);
-        let (mut ports, wrong_port) = self.reverse_ports(&asked.ports, taken);
+        let (networks, ports) = self.asked(object);
+        let check_network = |network: &Cidr| self.check_network(*network, taken);
+        let (mut networks, wrong_network) = permitted(&networks, check_network);
+        let check_port = |name: &String| self.check_port(name, taken);
+        let (mut ports, wrong_port) = permitted(&ports, check_port);
         let own = self.own_fields(object).and_then(|peer| {
             taken.check(&peer)?;
             taken.check_size(size(&peer, &networks, &ports))?;
@@ -213,8 +208,7 @@ impl<'a> Judge<'a> {
                 }
             }
         };
-        taken.add(&peer, &networks, size(&peer, &networks, &ports));
-        taken.add_ports(&peer, &ports);
+        taken.add(&peer, &networks, &ports, size(&peer, &networks, &ports));
         (judged.networks, judged.reverse_ports) = (networks, ports);
         match fault.or(wrong_port).or(wrong_network) {
             None => judged.verdict = Ok(peer),
@@ -225,21 +219,15 @@ impl<'a> Judge<'a> {
 
     /// The networks and reverse ports that the object names. If it cannot be decoded, only those that
     /// the gateways have.
-    fn asked<'b>(&self, object: &'b MuxPeer) -> Asked<'b> {
-        let spec = &object.spec;
+    fn asked<'b>(&self, object: &'b MuxPeer) -> (Cow<'b, [Cidr]>, Cow<'b, [String]>) {
+        let (networks, ports) = (&object.spec.network_cidrs, &object.spec.reverse_ports);
         if undecoded::reason(object).is_none() {
-            return Asked {
-                networks: Cow::Borrowed(&spec.network_cidrs),
-                ports: Cow::Borrowed(&spec.reverse_ports),
-            };
+            return (networks.into(), ports.into());
         }
+        let networks = lessened(&self.last_networks(object), networks);
         let had = self.last_ports(&object.name_any());
-        let ports = spec.reverse_ports.iter();
-        let kept = ports.filter(|port| had.contains(&port.as_str()));
-        Asked {
-            networks: lessened(&self.last_networks(object), &spec.network_cidrs).into(),
-            ports: kept.cloned().collect(),
-        }
+        let kept = ports.iter().filter(|port| had.contains(&port.as_str()));
+        (networks.into(), kept.cloned().collect())
     }
 
     /// The peer without its networks and reverse ports.
@@ -252,7 +240,7 @@ impl<'a> Judge<'a> {
             GatewayKey::of_role(text, Role::Entry)
         });
         let peer = Peer {
-            public_keys: keys.map_err(|problem| no(Code::KeyInvalid, problem))?,
+            public_keys: keys.map_err(|problem| Problem::new(Code::KeyInvalid, problem))?,
             certificate_names: spec.certificate_names.clone(),
             ..self.without_identities(object)
         };
@@ -289,7 +277,7 @@ impl<'a> Judge<'a> {
                 true => Code::KeyInvalid,
                 false => Code::InvalidSpec,
             };
-            no(code, format!("{} {}", found.field, found.problem))
+            Problem::new(code, format!("{} {}", found.field, found.problem))
         })
     }
 
@@ -391,7 +379,7 @@ impl<'a> Judge<'a> {
             SecurityMode::None => {
                 let detail = "the exit has security mode None, and accepts every entry: delete the MuxPeer, or set \
                               security.mode of the MuxExit";
-                return Some(no(Code::ExitHasNoKeys, detail.to_owned()));
+                return Some(Problem::new(Code::ExitHasNoKeys, detail));
             }
             SecurityMode::PublicKeys => ("PublicKeys", "publicKeys", spec.public_keys.is_empty()),
             SecurityMode::Certificates => {
@@ -399,22 +387,10 @@ impl<'a> Judge<'a> {
                 ("Certificates", "certificateNames", is_missing)
             }
         };
-        let detail = || format!("the exit has security mode {name}: set {field}");
-        is_missing.then(|| wrong(detail()))
+        is_missing.then(|| wrong(format!("the exit has security mode {name}: set {field}")))
     }
 
-    /// The reverse ports that the peer may serve, and why another one is left out.
-    fn reverse_ports(&self, asked: &[String], taken: &Taken) -> (Vec<String>, Option<Problem>) {
-        let (mut ports, mut problem) = (Vec::new(), None);
-        for name in asked {
-            match self.check_port(name, taken) {
-                Ok(()) => ports.push(name.clone()),
-                Err(found) => problem = problem.or(Some(found)),
-            }
-        }
-        (ports, problem)
-    }
-
+    /// Whether the peer may serve the reverse port `name`.
     fn check_port(&self, name: &str, taken: &Taken) -> Result<(), Problem> {
         // Without the exit's spec, an older peer may name ports that it never had.
         let Some(exit) = self.exit else {
@@ -428,45 +404,35 @@ impl<'a> Judge<'a> {
         taken.check_port(name)
     }
 
-    /// The networks that the peer may have, and why another one is left out.
-    fn networks(&self, asked: &[Cidr], taken: &Taken) -> (Vec<Cidr>, Option<Problem>) {
-        let (mut networks, mut problem) = (Vec::new(), None);
-        for network in asked.iter().copied() {
-            // Without the exit's spec, an older peer may name networks that it never had.
-            let is_free = |()| self.exit.map_or(Ok(()), |_| taken.check_network(network));
-            match self.check_network(network).and_then(is_free) {
-                Ok(()) => networks.push(network),
-                Err(found) => problem = problem.or(Some(found)),
-            }
-        }
-        (networks, problem)
-    }
-
-    fn check_network(&self, network: Cidr) -> Result<(), Problem> {
-        if let Some(exit) = self.exit {
-            if exit.network.is_none() {
-                let detail = "networkCIDRs needs network of the MuxExit: remove networkCIDRs";
-                return Err(wrong(detail.to_owned()));
-            }
-            if !self.bounds.iter().any(|bound| bound.has(network)) {
-                return Err(wrong(format!(
-                    "networkCIDRs: {network} is not within network.peerCIDRs of the MuxExit"
-                )));
-            }
-        }
+    /// Whether the peer may have the network `network`.
+    fn check_network(&self, network: Cidr, taken: &Taken) -> Result<(), Problem> {
         let checked = check_network_of_peer(network, &[network]);
-        checked.map_err(|problem| wrong(format!("networkCIDRs: {problem}")))?;
+        let checked = checked.map_err(|problem| wrong(format!("networkCIDRs: {problem}")));
+        // Without the exit's spec, an older peer may name networks that it never had.
+        let Some(exit) = self.exit else {
+            return checked;
+        };
+        let Some(own) = &exit.network else {
+            let detail = "networkCIDRs needs network of the MuxExit: remove networkCIDRs";
+            return Err(wrong(detail));
+        };
+        if !own.peer_cidrs.iter().any(|bound| bound.has(network)) {
+            return Err(wrong(format!(
+                "networkCIDRs: {network} is not within network.peerCIDRs of the MuxExit"
+            )));
+        }
+        checked?;
         let overlaps = |pool: &&Cidr| pool.has(network) || network.has(**pool);
-        let pool = self.pools.iter().find(overlaps);
+        let pool = own.address_pools.iter().find(overlaps);
         match pool.filter(|_| !network.is_single()) {
             Some(pool) => {
                 let detail = format!(
                     "networkCIDRs has {network}, which has addresses of network.addressPools {pool} of the MuxExit: choose \
                      another network, or single addresses of the pool"
                 );
-                Err(no(Code::NetworkConflict, detail))
+                Err(Problem::new(Code::NetworkConflict, detail))
             }
-            None => Ok(()),
+            None => taken.check_network(network),
         }
     }
 }

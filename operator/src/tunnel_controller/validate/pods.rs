@@ -69,7 +69,7 @@ impl ValidatedPods {
                     let tuning = joined(sysctls::WAN, &own);
                     let all = for_pods(tuning.clone());
                     // Pods with another image are created anyway, so the sysctls are tried again.
-                    let wanted = rollouts::asked(&all, template, Some(&class.images.gateway));
+                    let wanted = rollouts::asked(&all, template, Some(&class.part.images.gateway));
                     match rollouts::untuned(end, &wanted, &all, named) {
                         Some(untuned) => Auto::Untuned(untuned),
                         None => {

@@ -171,18 +171,13 @@ impl Scope<'_> {
 
 /// Why another namespace does not permit the reference to `service`, for an object of this kind and
 /// namespace.
-pub(super) fn not_permitted(
-    ServiceName {
-        namespace: of,
-        name,
-    }: &ServiceName,
-    (kind, namespace): (Kind, &str),
-) -> String {
+pub(super) fn not_permitted(service: &ServiceName, (kind, namespace): (Kind, &str)) -> String {
+    let (of, name) = (service.namespace.as_str(), service.name.as_str());
     if of == EVERY {
         return "the pattern covers the Services of all namespaces, which no grant can permit: write *.NAMESPACE.svc for each namespace"
             .to_owned();
     }
-    let (services, grant) = match name.as_str() {
+    let (services, grant) = match name {
         EVERY => ("all its Services".to_owned(), " that names no Service"),
         _ => (format!("a Service {name}"), ""),
     };

@@ -51,7 +51,8 @@ fn what_is_not_asked_for_is_left_to_the_gateways_defaults() {
     assert_eq!(config.protocol, Protocol::Jmux);
     assert_eq!(config.congestion_control, CongestionControl::Auto);
     assert_eq!(config.timeouts, Timeouts::default());
-    assert!(config.forwards.iter().all(|f| f.limits.is_empty()));
+    let default = Default::default();
+    assert!(config.forwards.iter().all(|f| f.limits == default));
 }
 
 #[test]
@@ -123,7 +124,7 @@ fn time_outs_priorities_and_limits_reach_running_gateways() {
         assert_eq!(pod(&before, name), pod(&after, name));
     }
     let forwards = config(&after, "office-entry").forwards;
-    assert!(forwards[0].limits.is_empty());
+    assert_eq!(forwards[0].limits, Default::default());
     assert_eq!(forwards[0].priority, Priority::Auto);
     assert_eq!(forwards[1].priority, Priority::Interactive);
     let expected = Limits {

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Cidr, KEY_BYTES, PEERS_MAX, Peer};
 
-use super::no;
 use crate::tunnel_controller::problem::Problem;
 
 /// Bytes of each MuxPeer in the gateways' configuration that no other MuxPeer takes.
@@ -57,7 +56,7 @@ impl Taken {
         self.bytes = self.bytes.saturating_sub(self.own);
         if self.count == PEERS_MAX {
             let detail = format!("the exit has {PEERS_MAX} older MuxPeers: delete some of them");
-            return Err(no(Code::ExitFull, detail));
+            return Err(Problem::new(Code::ExitFull, detail));
         }
         self.count += 1;
         Ok(())
@@ -68,7 +67,7 @@ impl Taken {
         for key in &peer.public_keys {
             if let Some(owner) = self.keys.get(key.bytes()) {
                 let detail = format!("MuxPeer {owner} has the key {key} as well, and is older");
-                return Err(no(Code::KeyConflict, detail));
+                return Err(Problem::new(Code::KeyConflict, detail));
             }
         }
         for name in &peer.certificate_names {
@@ -76,7 +75,7 @@ impl Taken {
                 let detail = format!(
                     "certificateNames has {name}, and the older MuxPeer {owner} has {other}: a certificate could belong to both"
                 );
-                return Err(no(Code::KeyConflict, detail));
+                return Err(Problem::new(Code::KeyConflict, detail));
             }
         }
         Ok(())
@@ -93,7 +92,7 @@ impl Taken {
             "the peer has {bytes} bytes in the gateways' configuration, and the other MuxPeers leave it {room}: use fewer or \
              wider rules, names and networks, or delete other MuxPeers"
         );
-        Err(no(Code::ExitFull, detail))
+        Err(Problem::new(Code::ExitFull, detail))
     }
 
     /// The peer without keys and names of older peers.
@@ -136,7 +135,7 @@ impl Taken {
                 let detail = format!(
                     "networkCIDRs has {network}, and the older MuxPeer {owner} has {other}: choose networks that do not overlap"
                 );
-                Err(no(Code::NetworkConflict, detail))
+                Err(Problem::new(Code::NetworkConflict, detail))
             }
             None => Ok(()),
         }
@@ -151,20 +150,15 @@ impl Taken {
         let detail = format!(
             "reversePorts has {name}, and the older MuxPeer {owner} has it as well: remove the port from one of both"
         );
-        Err(no(Code::PortConflict, detail))
-    }
-
-    /// Adds the reverse ports of a peer. They have been checked.
-    pub(super) fn add_ports(&mut self, peer: &Peer, ports: &[String]) {
-        let owner = peer.name.clone().unwrap_or_default();
-        let owned = ports.iter().map(|port| (port.clone(), owner.clone()));
-        self.reverse_ports.extend(owned);
+        Err(Problem::new(Code::PortConflict, detail))
     }
 
     /// Adds what a peer of `bytes` bytes has. It has been checked.
-    pub(super) fn add(&mut self, peer: &Peer, networks: &[Cidr], bytes: usize) {
+    pub(super) fn add(&mut self, peer: &Peer, networks: &[Cidr], ports: &[String], bytes: usize) {
         self.bytes = self.bytes.saturating_add(shared(bytes));
         let owner = peer.name.clone().unwrap_or_default();
+        let ports = ports.iter().map(|port| (port.clone(), owner.clone()));
+        self.reverse_ports.extend(ports);
         let keys = peer.public_keys.iter().map(|key| *key.bytes());
         self.keys.extend(keys.map(|key| (key, owner.clone())));
         for name in &peer.certificate_names {
@@ -241,7 +235,7 @@ mod tests {
         ] {
             for (one, other) in [(one, other), (other, one)] {
                 let mut taken = Taken::default();
-                taken.add(&named("older", &["m", "spiffe://z/*", one]), &[], 0);
+                taken.add(&named("older", &["m", "spiffe://z/*", one]), &[], &[], 0);
                 let checked = taken.check(&named("newer", &[other]));
                 assert_eq!(checked.is_err(), expected, "{one} {other}");
                 let rest = taken.without(named("newer", &["kept", other]));
@@ -263,8 +257,8 @@ mod tests {
             "fd00::/64",
             "10.0.0.7",
         ];
-        taken.add(&named("older", &[]), &parsed(&own), 0);
-        taken.add(&named("second", &[]), &parsed(&["10.2.0.0/16"]), 0);
+        taken.add(&named("older", &[]), &parsed(&own), &[], 0);
+        taken.add(&named("second", &[]), &parsed(&["10.2.0.0/16"]), &[], 0);
         for (network, owner) in [
             ("10.1.2.3", Some("older")),
             ("10.1.255.0/24", Some("older")),
@@ -305,14 +299,15 @@ mod tests {
         };
         taken.place("first").unwrap();
         room(&taken, PEER_BYTES);
-        taken.add(&named("first", &[]), &[], PEER_BYTES);
+        taken.add(&named("first", &[]), &[], &[], PEER_BYTES);
         // Each one has what it had, although all together have more than there is.
         taken.place("second").unwrap();
         room(&taken, PEER_BYTES + SHARED_BYTES / 2);
-        taken.add(&named("second", &[]), &[], PEER_BYTES + 100);
+        taken.add(&named("second", &[]), &[], &[], PEER_BYTES + 100);
         taken.place("third").unwrap();
-        room(&taken, PEER_BYTES + SHARED_BYTES - 100);
-        taken.add(&named("third", &[]), &[], PEER_BYTES + SHARED_BYTES - 100);
+        let bytes = PEER_BYTES + SHARED_BYTES - 100;
+        room(&taken, bytes);
+        taken.add(&named("third", &[]), &[], &[], bytes);
         taken.place("new").unwrap();
         room(&taken, PEER_BYTES);
     }
@@ -331,7 +326,7 @@ mod tests {
             for network in &networks {
                 taken.check_network(*network).unwrap();
             }
-            taken.add(&named(&peer.to_string(), &[]), &networks, 0);
+            taken.add(&named(&peer.to_string(), &[]), &networks, &[], 0);
         }
         assert_eq!(taken.place("last").unwrap_err().code, Code::ExitFull);
         assert_eq!(taken.networks.len(), PEERS_MAX * NETWORK_CIDRS_MAX);

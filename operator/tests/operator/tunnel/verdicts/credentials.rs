@@ -2,9 +2,9 @@
 
 use muxtunnel_crds::{KeyOrigin, KeyStatus};
 use muxtunnel_gateway_config::status::Certificate;
-use muxtunnel_operator::clock::date;
 
 use super::*;
+use crate::fixtures::tunnel::date;
 
 /// A gateway's certificate. It is valid from one hour before [`NOW`], for two hours and `more`
 /// seconds.
