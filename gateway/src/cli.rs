@@ -33,24 +33,24 @@ use muxtunnel_gateway_config::{
 };
 
 use crate::base::log::Format;
-use crate::process::Source;
+use crate::process::{Failure, Source};
 use bounds::{CarrierLimit, DrainArgs, MemoryArgs};
+use check::Check;
 use choices::{CongestionControlArg, ProtocolArg, TransportArg};
+use completions::Completions;
 use config::{base, plain};
 use forwards::ForwardArgs;
+use keygen::Keygen;
 use leaf::{LeafArgs, members, registration, visited};
 use log_format::LogArgs;
 use network::{NetworkArgs, NetworkRules};
 use security::SecurityArgs;
+use status::Status;
+use tun::Tun;
+use udp_buffers::udp_buffers;
 
-pub use check::Check;
-pub use completions::Completions;
 pub use exit_status::{EXIT_STATUSES, FAILED, SUCCEEDED, UNUSABLE};
-pub use keygen::Keygen;
 pub use network::TemporaryInterface;
-pub use status::Status;
-pub use tun::Tun;
-pub use udp_buffers::udp_buffers;
 
 /// Carries many TCP streams over few carrier connections.
 #[derive(Debug, Parser)]
@@ -107,22 +107,17 @@ enum Command {
 }
 
 /// The task that a command line requests.
-#[derive(Debug)]
 pub enum Task {
     /// Runs a gateway.
     Run(Source),
-    /// Checks the host or a configuration file.
-    Check(Check),
-    /// Prints the status of a running gateway.
-    Status(Status),
-    /// Creates a key or certificates.
-    Keygen(Keygen),
-    /// Prints a completion script.
-    Completions(Completions),
-    /// Prints the kernel's buffer sizes.
-    UdpBuffers,
-    /// Creates or deletes an interface.
-    Tun(Tun),
+    /// Runs another command, which returns the text to print.
+    Print(Box<dyn FnOnce() -> Result<String, Failure>>),
+}
+
+impl Task {
+    fn print(command: impl FnOnce() -> anyhow::Result<String> + 'static) -> Self {
+        Self::Print(Box::new(move || command().map_err(Failure::Runtime)))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -342,7 +337,7 @@ impl Cli {
             Command::Rendezvous(args) => &args.log,
             _ => return Format::Text,
         };
-        args.format()
+        args.log_format
     }
 
     /// Converts the command line to a task.
@@ -351,12 +346,12 @@ impl Cli {
     /// Options that cannot be combined.
     pub fn task(self) -> Result<Task, String> {
         Ok(Task::Run(match self.command {
-            Command::Check(check) => return Ok(Task::Check(check)),
-            Command::Status(status) => return Ok(Task::Status(status)),
-            Command::Keygen(keygen) => return Ok(Task::Keygen(keygen)),
-            Command::Completions(completions) => return Ok(Task::Completions(completions)),
-            Command::UdpBuffers => return Ok(Task::UdpBuffers),
-            Command::Tun(tun) => return Ok(Task::Tun(tun)),
+            Command::Check(check) => return Ok(Task::Print(Box::new(|| check.run()))),
+            Command::Status(status) => return Ok(Task::print(|| status.run())),
+            Command::Keygen(keygen) => return Ok(Task::print(move || keygen.run())),
+            Command::Completions(shell) => return Ok(Task::print(move || shell.script())),
+            Command::UdpBuffers => return Ok(Task::print(udp_buffers)),
+            Command::Tun(tun) => return Ok(Task::print(|| tun.run())),
             Command::Run { config, .. } => Source::File(config),
             Command::Exit(args) => {
                 let typed = args.common.transport;

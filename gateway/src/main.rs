@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use muxgate::base::log;
-use muxgate::cli::{Cli, FAILED, SUCCEEDED, Task, TemporaryInterface, UNUSABLE, udp_buffers};
+use muxgate::cli::{Cli, FAILED, SUCCEEDED, Task, TemporaryInterface, UNUSABLE};
 use muxgate::process::{self, Failure};
 
 fn main() -> ExitCode {
@@ -14,12 +14,7 @@ fn main() -> ExitCode {
     let (interface, log_format) = (cli.interface(), cli.log_format());
     let source = match cli.task() {
         Ok(Task::Run(source)) => source,
-        Ok(Task::Check(check)) => return ended(check.run().and_then(print_all)),
-        Ok(Task::Status(status)) => return print(status.run()),
-        Ok(Task::Keygen(keygen)) => return print(keygen.run()),
-        Ok(Task::Completions(completions)) => return print(completions.script()),
-        Ok(Task::Tun(tun)) => return print(tun.run()),
-        Ok(Task::UdpBuffers) => return print(udp_buffers()),
+        Ok(Task::Print(command)) => return ended(command().and_then(print)),
         Err(problem) => {
             eprintln!("muxgate: {problem}");
             return ExitCode::from(UNUSABLE);
@@ -58,11 +53,7 @@ fn ended(result: Result<(), Failure>) -> ExitCode {
 }
 
 /// Prints the output to standard output. The reader of a pipe may have exited.
-fn print(made: anyhow::Result<String>) -> ExitCode {
-    ended(made.map_err(Failure::Runtime).and_then(print_all))
-}
-
-fn print_all(text: String) -> Result<(), Failure> {
+fn print(text: String) -> Result<(), Failure> {
     writeln!(std::io::stdout(), "{}", text.trim_end())
         .map_err(|error| Failure::Runtime(error.into()))
 }

@@ -56,10 +56,10 @@ pub(crate) fn load(source: &Source) -> Result<(Config, String), anyhow::Error> {
                 .with_context(|| format!("{}: {}", Code::ConfigInvalid, path.display()))?;
             let config = Config::from_yaml(&text).map_err(|error| {
                 let (code, path) = (Code::ConfigInvalid, path.display());
-                match error {
+                match error.at {
                     // Uses the format of compilers, so that editors can jump to the position.
-                    ConfigError::At { .. } => anyhow::anyhow!("{code}: {path}:{error}"),
-                    ConfigError::Field { .. } => anyhow::anyhow!("{code}: {path}: {error}"),
+                    Some(_) => anyhow::anyhow!("{code}: {path}:{error}"),
+                    None => anyhow::anyhow!("{code}: {path}: {error}"),
                 }
             })?;
             Ok((config, text))
@@ -211,7 +211,7 @@ fn telemetry(
         return Telemetry::new(config, text, workers, None);
     };
     let telemetry = Telemetry::new(config, text, workers, Some(Arc::clone(meeting) as Arc<_>));
-    telemetry.add_limiter(&meeting.limiter());
+    telemetry.add_limiter(&meeting.limiter);
     telemetry
 }
 

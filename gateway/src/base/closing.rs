@@ -36,40 +36,36 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// All reasons, in the order of their numbers.
-    pub(crate) const ALL: [Self; 13] = [
-        Self::Completed,
-        Self::ClientReset,
-        Self::TargetReset,
-        Self::PeerReset,
-        Self::CarrierLost,
-        Self::CreditBroken,
-        Self::IdleTimeout,
-        Self::HalfOpenTimeout,
-        Self::Drained,
-        Self::Denied,
-        Self::Revoked,
-        Self::Fault,
-        Self::Stalled,
+    /// All reasons in the order of their numbers, each with the value of the log field `reason` and of
+    /// the metrics' label.
+    pub(crate) const ALL: [(Self, &'static str); 13] = [
+        (Self::Completed, "completed"),
+        (Self::ClientReset, "client-reset"),
+        (Self::TargetReset, "target-reset"),
+        (Self::PeerReset, "peer-reset"),
+        (Self::CarrierLost, "carrier-lost"),
+        (Self::CreditBroken, "credit-broken"),
+        (Self::IdleTimeout, "idle-timeout"),
+        (Self::HalfOpenTimeout, "half-open-timeout"),
+        (Self::Drained, "drained"),
+        (Self::Denied, "denied"),
+        (Self::Revoked, "revoked"),
+        (Self::Fault, "fault"),
+        (Self::Stalled, "stalled"),
     ];
+
+    // [`Self::label`] finds a reason by its place.
+    const _IN_ORDER: () = {
+        let mut place = 0;
+        while place < Self::ALL.len() {
+            assert!(Self::ALL[place].0 as usize == place);
+            place += 1;
+        }
+    };
 
     /// The value of the log field `reason` and of the metrics' label.
     pub(crate) const fn label(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::ClientReset => "client-reset",
-            Self::TargetReset => "target-reset",
-            Self::PeerReset => "peer-reset",
-            Self::CarrierLost => "carrier-lost",
-            Self::CreditBroken => "credit-broken",
-            Self::IdleTimeout => "idle-timeout",
-            Self::HalfOpenTimeout => "half-open-timeout",
-            Self::Drained => "drained",
-            Self::Denied => "denied",
-            Self::Revoked => "revoked",
-            Self::Fault => "fault",
-            Self::Stalled => "stalled",
-        }
+        Self::ALL[self as usize].1
     }
 
     /// The reason's code; `None` for a clean end.

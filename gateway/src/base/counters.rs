@@ -14,6 +14,20 @@ use parking_lot::Mutex;
 
 use crate::base::closing::Reason;
 
+/// A number that workers increase and the admin thread reads.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, number: usize) {
+        self.0.fetch_add(number as u64, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
 /// Waits of streams that had data but no credit, since the start.
 #[derive(Debug, Default)]
 pub(crate) struct CreditCounters {
@@ -57,39 +71,23 @@ impl Drop for CreditWait<'_> {
 /// Payload that was spliced since the start.
 #[derive(Debug, Default)]
 pub(crate) struct SpliceCounters {
-    sent: AtomicU64,
-    received: AtomicU64,
-    fallback: AtomicU64,
-    pipes_lacking: AtomicU64,
+    /// Bytes from a local socket into a pipe.
+    pub(crate) sent: Counter,
+    /// Bytes from a carrier into a pipe.
+    pub(crate) received: Counter,
+    /// Bytes from a carrier that were copied into memory, although there were enough bytes for a
+    /// splice.
+    pub(crate) fallen_back: Counter,
+    pub(crate) pipes_lacking: Counter,
 }
 
 impl SpliceCounters {
-    /// Counts bytes from a local socket into a pipe.
-    pub(crate) fn sent(&self, bytes: usize) {
-        self.sent.fetch_add(bytes as u64, Relaxed);
-    }
-
-    /// Counts bytes from a carrier into a pipe.
-    pub(crate) fn received(&self, bytes: usize) {
-        self.received.fetch_add(bytes as u64, Relaxed);
-    }
-
-    /// Counts bytes from a carrier that were copied into memory, although there were enough bytes
-    /// for a splice.
-    pub(crate) fn fell_back(&self, bytes: usize) {
-        self.fallback.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub(crate) fn pipe_lacked(&self) {
-        self.pipes_lacking.fetch_add(1, Relaxed);
-    }
-
     pub(crate) fn status(&self) -> status::Splice {
         status::Splice {
-            bytes_sent: self.sent.load(Relaxed),
-            bytes_received: self.received.load(Relaxed),
-            bytes_fallen_back: self.fallback.load(Relaxed),
-            pipes_lacking: self.pipes_lacking.load(Relaxed),
+            bytes_sent: self.sent.get(),
+            bytes_received: self.received.get(),
+            bytes_fallen_back: self.fallen_back.get(),
+            pipes_lacking: self.pipes_lacking.get(),
         }
     }
 }
@@ -135,8 +133,10 @@ pub(crate) struct StreamCounters {
     opened: AtomicU64,
     closed: [AtomicU64; Reason::ALL.len()],
     refused: Mutex<BTreeMap<Code, u64>>,
-    bytes_sent: AtomicU64,
-    bytes_received: AtomicU64,
+    /// Payload from local sockets.
+    pub(crate) sent: Counter,
+    /// Payload that local sockets took.
+    pub(crate) received: Counter,
 }
 
 impl StreamCounters {
@@ -156,16 +156,6 @@ impl StreamCounters {
         *refused.entry(code).or_default() += 1;
     }
 
-    /// Counts payload from a local socket.
-    pub(crate) fn sent(&self, bytes: usize) {
-        self.bytes_sent.fetch_add(bytes as u64, Relaxed);
-    }
-
-    /// Counts payload that a local socket took.
-    pub(crate) fn received(&self, bytes: usize) {
-        self.bytes_received.fetch_add(bytes as u64, Relaxed);
-    }
-
     pub(crate) fn status(&self) -> status::Streams {
         let refused = self.refused.lock();
         status::Streams {
@@ -173,17 +163,15 @@ impl StreamCounters {
             opened: self.opened.load(Relaxed),
             closed: Reason::ALL
                 .into_iter()
-                .map(|reason| {
-                    let count = self.closed[reason as usize].load(Relaxed);
-                    (reason.label().to_owned(), count)
-                })
+                .zip(&self.closed)
+                .map(|((_, label), count)| (label.to_owned(), count.load(Relaxed)))
                 .collect(),
             refused: refused
                 .iter()
                 .map(|(code, count)| (code.to_string(), *count))
                 .collect(),
-            bytes_sent: self.bytes_sent.load(Relaxed),
-            bytes_received: self.bytes_received.load(Relaxed),
+            bytes_sent: self.sent.get(),
+            bytes_received: self.received.get(),
         }
     }
 }

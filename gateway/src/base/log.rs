@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::EnvFilter;
@@ -42,13 +43,14 @@ struct Pending {
     closed: bool,
 }
 
-/// The format of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The format of a log line. As text, a line has time, level, target, message and `name=value` for
+/// each field. The JSON object has `timestamp`, `level`, `target` and `fields`. The fields are in a
+/// nested object, since a field may also be called `target`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people: time, level, target, message and `name=value` for each field.
+    /// Lines of text.
     Text,
-    /// For programs: a JSON object with `timestamp`, `level`, `target` and `fields`. The fields are
-    /// in a nested object, since a field may also be called `target`.
+    /// One JSON object per line, for log collectors.
     Json,
 }
 

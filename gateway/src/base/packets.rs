@@ -7,36 +7,22 @@ use muxtunnel_gateway_config::status;
 use muxtunnel_packet::DropReason;
 use parking_lot::Mutex;
 
-/// Packets and bytes of one direction. A super-packet (GSO) counts as one packet.
-#[derive(Debug, Default)]
-pub(crate) struct PacketCounter {
-    packets: AtomicU64,
-    bytes: AtomicU64,
-}
+use crate::base::counters::Counter;
 
-impl PacketCounter {
-    fn add(&self, bytes: usize) {
-        self.packets.fetch_add(1, Relaxed);
-        self.bytes.fetch_add(bytes as u64, Relaxed);
-    }
-
-    /// Returns the numbers of packets and bytes.
-    fn read(&self) -> (u64, u64) {
-        (self.packets.load(Relaxed), self.bytes.load(Relaxed))
-    }
-}
-
-/// The packets of all sessions.
+/// The packets of all sessions. A super-packet (GSO) counts as one packet.
 #[derive(Debug, Default)]
 pub(crate) struct PacketStats {
     /// Packets handed to a carrier.
-    sent: PacketCounter,
+    sent: Counter,
+    bytes_sent: Counter,
     /// Packets handed to the interface.
-    received: PacketCounter,
+    received: Counter,
+    bytes_received: Counter,
     /// Dropped packets, in the order of [`DropReason::ALL`].
     drops: [AtomicU64; DropReason::ALL.len()],
     marks: AtomicU64,
-    handed: AtomicU64,
+    /// Packets that were handed to another worker.
+    pub(crate) handed: Counter,
     sessions: AtomicU32,
     /// Entry: the assignment in force.
     assigned: Mutex<Option<status::Assigned>>,
@@ -66,12 +52,14 @@ impl PacketStats {
 
     /// Counts a packet of `bytes` that was handed to a carrier.
     pub(crate) fn sent(&self, bytes: usize) {
-        self.sent.add(bytes);
+        self.sent.add(1);
+        self.bytes_sent.add(bytes);
     }
 
     /// Counts a packet of `bytes` that was handed to the interface.
     pub(crate) fn received(&self, bytes: usize) {
-        self.received.add(bytes);
+        self.received.add(1);
+        self.bytes_received.add(bytes);
     }
 
     /// Counts dropped packets.
@@ -88,11 +76,6 @@ impl PacketStats {
         }
     }
 
-    /// Counts a packet that was handed to another worker.
-    pub(crate) fn handed(&self) {
-        self.handed.fetch_add(1, Relaxed);
-    }
-
     /// Sets the assignment in force at an entry.
     pub(crate) fn set_assigned(&self, assigned: status::Assigned) {
         self.assigned.lock().replace(assigned);
@@ -100,21 +83,19 @@ impl PacketStats {
 
     /// The current values.
     pub(crate) fn status(&self) -> status::Packets {
-        let ((sent, bytes_sent), (received, bytes_received)) =
-            (self.sent.read(), self.received.read());
         let count = |reason: DropReason| self.drops[reason.index()].load(Relaxed);
         let drops = DropReason::ALL
             .into_iter()
             .filter(|reason| count(*reason) > 0)
             .map(|reason| (reason.label().to_owned(), count(reason)));
         status::Packets {
-            sent,
-            bytes_sent,
-            received,
-            bytes_received,
+            sent: self.sent.get(),
+            bytes_sent: self.bytes_sent.get(),
+            received: self.received.get(),
+            bytes_received: self.bytes_received.get(),
             drops: drops.collect(),
             marks: self.marks.load(Relaxed),
-            handed: self.handed.load(Relaxed),
+            handed: self.handed.get(),
             sessions: self.sessions(),
             assigned: self.assigned.lock().clone(),
         }

@@ -4,10 +4,9 @@
 //! time. The admin thread reads. The size is bounded by the number of carriers, forwards and
 //! workers.
 
-mod active;
 mod carriers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -17,7 +16,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::base::carrier_history::Gateway;
-use crate::base::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
+use crate::base::counters::{
+    Counter, CreditCounters, ResumeCounters, SpliceCounters, StreamCounters,
+};
 use crate::base::file_states::FileStates;
 use crate::base::forward::{Forward, Forwards};
 use crate::base::handshake_limiter::{Figures, HandshakeLimiter};
@@ -75,10 +76,15 @@ pub(crate) struct Telemetry {
     draining: AtomicBool,
     /// Notified by each arrival during the shutdown.
     arrivals: Notify,
-    carriers_lost: AtomicU64,
-    carriers_retired: AtomicU64,
-    opens_retried: AtomicU64,
-    session_panics: AtomicU64,
+    /// Carriers that have ended, except retired carriers.
+    pub(crate) carriers_lost: Counter,
+    /// Carriers that were retired, because fewer were needed or others replaced them.
+    pub(crate) carriers_retired: Counter,
+    /// Opens that another session retries: the peer was shutting down and did not accept the open,
+    /// or the first session ended before it sent the open.
+    pub(crate) opens_retried: Counter,
+    /// Sessions that an internal error ended.
+    pub(crate) session_panics: Counter,
 }
 
 pub(crate) trait RendezvousStatus: std::fmt::Debug + Send + Sync {
@@ -158,10 +164,10 @@ impl Telemetry {
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),
             arrivals: Notify::new(),
-            carriers_lost: AtomicU64::new(0),
-            carriers_retired: AtomicU64::new(0),
-            opens_retried: AtomicU64::new(0),
-            session_panics: AtomicU64::new(0),
+            carriers_lost: Counter::default(),
+            carriers_retired: Counter::default(),
+            opens_retried: Counter::default(),
+            session_panics: Counter::default(),
         })
     }
 
@@ -216,11 +222,10 @@ impl Telemetry {
     /// fewer carriers were needed or another carrier replaced it.
     pub(crate) fn remove_carrier(&self, stats: &CarrierStats, retired: bool) {
         self.carriers.lock().remove(stats);
-        let counter = match retired {
-            true => &self.carriers_retired,
-            false => &self.carriers_lost,
-        };
-        counter.fetch_add(1, Relaxed);
+        match retired {
+            true => self.carriers_retired.add(1),
+            false => self.carriers_lost.add(1),
+        }
     }
 
     /// Whether one more refusal may be logged: at most [`REFUSALS_LOGGED`] per second, so that a
@@ -243,6 +248,22 @@ impl Telemetry {
     /// carrier.
     pub(crate) fn set_linked(&self, worker: usize, linked: bool) {
         self.workers[worker].linked.store(linked, Relaxed);
+    }
+
+    /// Sets the names of the exits that get the new streams of a worker.
+    pub(crate) fn set_active(&self, worker: usize, exits: Vec<String>) {
+        if let Some(worker) = self.workers.get(worker) {
+            *worker.active.lock() = exits;
+        }
+    }
+
+    /// The names of the exits that get new streams.
+    fn active(&self) -> Vec<String> {
+        let workers = self.workers.iter();
+        let active: BTreeSet<String> = workers
+            .flat_map(|worker| worker.active.lock().clone())
+            .collect();
+        active.into_iter().collect()
     }
 
     /// Sets why the last dial of this worker's carriers failed. The status reports the error while
@@ -331,37 +352,6 @@ impl Telemetry {
             worker.listening.load(Relaxed) && (!carrier_needed || worker.linked.load(Relaxed))
         };
         !self.draining.load(Relaxed) && self.workers.iter().all(ready)
-    }
-
-    /// Number of carriers that have ended, except retired carriers.
-    pub(crate) fn carriers_lost(&self) -> u64 {
-        self.carriers_lost.load(Relaxed)
-    }
-
-    /// Number of carriers that were retired, because fewer were needed or others replaced them.
-    pub(crate) fn carriers_retired(&self) -> u64 {
-        self.carriers_retired.load(Relaxed)
-    }
-
-    /// Counts a session that an internal error ended.
-    pub(crate) fn count_session_panic(&self) {
-        self.session_panics.fetch_add(1, Relaxed);
-    }
-
-    /// Number of sessions that an internal error ended.
-    pub(crate) fn session_panics(&self) -> u64 {
-        self.session_panics.load(Relaxed)
-    }
-
-    /// Counts an open that another session retries: the peer was shutting down and did not accept
-    /// the open, or the first session ended before it sent the open.
-    pub(crate) fn count_retried(&self) {
-        self.opens_retried.fetch_add(1, Relaxed);
-    }
-
-    /// Number of opens that were retried on another session.
-    pub(crate) fn opens_retried(&self) -> u64 {
-        self.opens_retried.load(Relaxed)
     }
 
     fn carriers(&self) -> Vec<Arc<CarrierStats>> {

@@ -13,7 +13,7 @@ use crate::process::{Failure, Source, load};
 
 /// Arguments of `muxgate check`.
 #[derive(Debug, Args)]
-pub struct Check {
+pub(super) struct Check {
     /// Check this configuration file instead of the host. The command does not read the keys,
     /// certificates and other files to which the configuration refers.
     #[arg(long, value_name = "FILE")]
@@ -26,7 +26,7 @@ impl Check {
     /// # Errors
     /// [`Failure::Config`] with the position of the first error of the file and its remedy, or
     /// [`Failure::Runtime`] with the commands that raise the buffers of the host.
-    pub fn run(self) -> Result<String, Failure> {
+    pub(super) fn run(self) -> Result<String, Failure> {
         let Some(file) = self.config else {
             return host::check().map_err(Failure::Runtime);
         };
@@ -42,7 +42,7 @@ impl Check {
 }
 
 fn summary(path: &str, config: &Config) -> String {
-    let (role, protocol) = (config.role, config.protocol.can().name);
+    let (role, protocol) = (config.role, config.protocol.as_str());
     let role = format!("{role:?}").to_lowercase();
     let (ports, rules) = (config.listeners().len(), config.allow.len());
     format!("{path}: valid; {role}, protocol {protocol}, ports: {ports}, allow rules: {rules}")

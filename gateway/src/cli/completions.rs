@@ -1,23 +1,22 @@
 //! `muxgate completions`: prints a script that completes muxgate's command line in a shell.
 
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use super::Cli;
 
 /// Arguments of `muxgate completions`.
 #[derive(Debug, Args)]
-pub struct Completions {
+pub(super) struct Completions {
     /// The shell.
-    #[arg(value_enum)]
-    shell: ShellArg,
+    #[arg(value_parser = shells())]
+    shell: Shell,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ShellArg {
-    Bash,
-    Zsh,
-    Fish,
+fn shells() -> impl TypedValueParser<Value = Shell> {
+    let names = PossibleValuesParser::new(["bash", "zsh", "fish"]);
+    names.try_map(|name| name.parse::<Shell>())
 }
 
 impl Completions {
@@ -25,14 +24,9 @@ impl Completions {
     ///
     /// # Errors
     /// Never in practice: the call fails only if the script is not UTF-8.
-    pub fn script(&self) -> anyhow::Result<String> {
-        let shell = match self.shell {
-            ShellArg::Bash => Shell::Bash,
-            ShellArg::Zsh => Shell::Zsh,
-            ShellArg::Fish => Shell::Fish,
-        };
+    pub(super) fn script(&self) -> anyhow::Result<String> {
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut Cli::command(), "muxgate", &mut script);
+        clap_complete::generate(self.shell, &mut Cli::command(), "muxgate", &mut script);
         Ok(String::from_utf8(script)?)
     }
 }
@@ -43,7 +37,7 @@ mod tests {
 
     #[test]
     fn each_script_has_every_subcommand_and_every_option() {
-        for shell in [ShellArg::Bash, ShellArg::Zsh, ShellArg::Fish] {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let script = Completions { shell }.script().unwrap();
             for command in Cli::command().get_subcommands() {
                 let name = command.get_name();

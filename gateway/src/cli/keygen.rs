@@ -19,7 +19,7 @@ use crate::base::files::read_text;
 
 /// Arguments of `muxgate keygen`.
 #[derive(Debug, Args)]
-pub struct Keygen {
+pub(super) struct Keygen {
     /// The file of the private key. Only its owner may read it.
     #[arg(value_name = "FILE", required_unless_present = "tls")]
     file: Option<PathBuf>,
@@ -57,7 +57,7 @@ impl Keygen {
     ///
     /// # Errors
     /// A file exists already or cannot be written, or a name is invalid.
-    pub fn run(&self) -> anyhow::Result<String> {
+    pub(super) fn run(&self) -> anyhow::Result<String> {
         match (&self.file, &self.tls) {
             (_, Some(folder)) => tls_files::make(folder, &self.exit, &self.entry, self.force),
             (Some(file), None) if self.show => show(file),

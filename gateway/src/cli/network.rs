@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use muxtunnel_gateway_config::{
-    Cidr, CidrError, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, NETWORK_QUEUES_MAX, Network,
+    Cidr, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, NETWORK_QUEUES_MAX, Network,
     NetworkDns, Role, Rule,
 };
 
@@ -138,10 +138,7 @@ enum DeviceAddress {
 fn parse_device_address(text: &str) -> Result<DeviceAddress, String> {
     match text {
         "auto" => Ok(DeviceAddress::Auto),
-        _ => {
-            let cidr = text.parse().map(DeviceAddress::This);
-            cidr.map_err(|error: CidrError| error.to_string())
-        }
+        _ => text.parse().map(DeviceAddress::This),
     }
 }
 

@@ -27,7 +27,7 @@ const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Arguments of `muxgate status`.
 #[derive(Debug, Args)]
-pub struct Status {
+pub(super) struct Status {
     /// The admin port of the gateway: its flag --admin, or the field admin of its file.
     #[arg(long, value_name = "ADDR:PORT", default_value_t = format!("127.0.0.1:{}", ports::ADMIN))]
     admin: String,
@@ -56,7 +56,7 @@ impl Status {
     /// # Errors
     /// No gateway answers at the address within [`TIMEOUT`], or the answer is not a gateway's
     /// status document.
-    pub fn run(self) -> anyhow::Result<String> {
+    pub(super) fn run(self) -> anyhow::Result<String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;

@@ -9,7 +9,8 @@ fn config(line: &str) -> Config {
     let words = ["muxgate"].into_iter().chain(line.split(' '));
     match Cli::try_parse_from(words).unwrap().task() {
         Ok(Task::Run(Source::Flags(config))) => *config,
-        other => panic!("{other:?}"),
+        Ok(_) => panic!("{line} has no configuration"),
+        Err(problem) => panic!("{problem}"),
     }
 }
 
@@ -21,7 +22,7 @@ fn flags_mean_what_a_file_would_say() {
     assert_eq!((defaults.resume, defaults.pool()), (true, Pool::GROWING));
     assert_eq!(defaults.timeouts, Timeouts::default());
     assert_eq!(defaults.congestion_control, CongestionControl::Auto);
-    assert!(defaults.workers.is_none() && defaults.forwards[0].limits.is_empty());
+    assert!(defaults.workers.is_none() && defaults.forwards[0].limits == Limits::default());
     let all = config(&format!(
         "{entry} --forward 2:b:2 --congestion-control BBR --workers 3 --idle-timeout 60 \
          --half-open-timeout 0 --keepalive 30 --limit-streams 4 --limit-opens 5 --limit-rate 100M"
@@ -178,7 +179,7 @@ fn the_address_of_a_web_socket_selects_its_transport() {
 fn an_entry_has_a_listener_or_a_network() {
     let entry = "entry --security none --connect far:64000";
     let words = ["muxgate"].into_iter().chain(entry.split(' '));
-    let refused = Cli::try_parse_from(words).unwrap().task().unwrap_err();
+    let refused = Cli::try_parse_from(words).unwrap().task().err().unwrap();
     assert!(
         refused.contains("--forward") && refused.contains("--entry-cidr"),
         "{refused}"

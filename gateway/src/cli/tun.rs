@@ -14,7 +14,7 @@ use crate::net::interface::{self, Forwarding, Interface};
 
 /// Subcommands of `muxgate tun`.
 #[derive(Debug, Subcommand)]
-pub enum Tun {
+pub(super) enum Tun {
     /// Creates the interface, sets its addresses and routes, and brings it up. If the interface
     /// exists, changes the settings that differ. The interface remains until it is deleted.
     #[command(after_help = help::TUN_CREATE)]
@@ -26,7 +26,7 @@ pub enum Tun {
 
 /// The requested state of the interface.
 #[derive(Debug, Args)]
-pub struct Create {
+pub(super) struct Create {
     /// The name of the interface.
     #[arg(long, value_name = "NAME", default_value = DEVICE_DEFAULT, value_parser = parse_device)]
     device: String,
@@ -77,7 +77,7 @@ enum Direction {
 
 /// The interface to delete.
 #[derive(Debug, Args)]
-pub struct Delete {
+pub(super) struct Delete {
     /// The name of the interface.
     #[arg(long, value_name = "NAME", default_value = DEVICE_DEFAULT, value_parser = parse_device)]
     device: String,
@@ -88,7 +88,7 @@ impl Tun {
     ///
     /// # Errors
     /// The operation that failed, and the privilege or setting that it requires.
-    pub fn run(self) -> anyhow::Result<String> {
+    pub(super) fn run(self) -> anyhow::Result<String> {
         match self {
             Self::Create(create) => create.run(),
             Self::Delete(Delete { device }) => Ok(match interface::delete(&device)? {

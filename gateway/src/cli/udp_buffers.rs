@@ -9,7 +9,7 @@ use crate::base::socket_buffers::{self, Buffers};
 ///
 /// # Errors
 /// The sizes are smaller than the sizes that gateways request, or cannot be determined.
-pub fn udp_buffers() -> anyhow::Result<String> {
+pub(super) fn udp_buffers() -> anyhow::Result<String> {
     judge(socket_buffers::max()?)
 }
 

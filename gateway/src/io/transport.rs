@@ -163,7 +163,7 @@ pub(crate) trait Transport: Duplex + Debug {
     ///
     /// # Errors
     /// The system's error.
-    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>>;
+    fn detach(self: Box<Self>) -> Result<Detached>;
 }
 
 /// The path below a transport.
@@ -204,14 +204,9 @@ pub(crate) trait Path {
     fn probe(&self) -> Result<Box<dyn PathProbe>>;
 }
 
-/// A transport that is being moved to another thread.
-pub(crate) trait Detached: Debug + Send {
-    /// Adds the transport to this thread's event loop.
-    ///
-    /// # Errors
-    /// The system's error.
-    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>>;
-}
+/// A transport that is being moved to another thread. The call adds the transport to the event loop
+/// of the calling thread, or returns the system's error.
+pub(crate) type Detached = Box<dyn FnOnce() -> Result<Box<dyn Transport>> + Send>;
 
 /// An error for bytes that the peer must not send.
 fn invalid(problem: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

@@ -321,7 +321,7 @@ impl Exit {
             joins,
             place,
         } = handed;
-        self.take_up(carrier.attach()?.into(), unread, joins, place)
+        self.take_up(carrier()?.into(), unread, joins, place)
     }
 
     /// Adds a carrier to its session, or starts a session with the carrier.

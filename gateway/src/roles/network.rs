@@ -375,7 +375,7 @@ impl Network {
             },
         };
         self.queues.hand(worker, handed)?;
-        self.stats.handed();
+        self.stats.handed.add(1);
         Ok(())
     }
 

@@ -364,7 +364,7 @@ impl Rendezvous {
         let exit = visit.exit.clone();
         tracing::info!(name, exit, peer = %one.peer, attendant = %other.peer, "Joined the connections of two leaves");
         visit.joined();
-        let count = |bytes| self.meeting.count_bytes(bytes);
+        let count = |bytes| self.meeting.bytes.add(bytes);
         let error = tokio::select! {
             joined = relay::join(&tcp, &other_tcp, count) => joined.err().map(|error| error.to_string()),
             ended = ended(&mut end) => Some(format!("{}: {ended}", ended.code())),

@@ -109,7 +109,7 @@ impl Account {
     /// Counts payload from the local socket.
     pub(crate) fn sent(&self, telemetry: &Telemetry, bytes: usize) {
         self.sent.set(self.sent.get() + bytes as u64);
-        self.count(telemetry, |streams| streams.sent(bytes));
+        self.count(telemetry, |streams| streams.sent.add(bytes));
     }
 
     /// Bytes of payload from the local socket since the last call.
@@ -121,7 +121,7 @@ impl Account {
     /// Counts payload that the local socket took.
     pub(crate) fn received(&self, telemetry: &Telemetry, bytes: usize) {
         self.received.set(self.received.get() + bytes as u64);
-        self.count(telemetry, |streams| streams.received(bytes));
+        self.count(telemetry, |streams| streams.received.add(bytes));
     }
 
     /// The time since the first check that found the current numbers of bytes and of other events.

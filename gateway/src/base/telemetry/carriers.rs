@@ -14,6 +14,7 @@ use muxtunnel_gateway_config::status::{self, Limit};
 use parking_lot::Mutex;
 
 use crate::base::carrier_history::{CarrierHistory, Gateway, Sample};
+use crate::base::counters::Counter;
 use crate::base::path::{PathInfo, PathProbe};
 
 /// Maximum number of peers with counters of ended carriers.
@@ -73,8 +74,8 @@ impl PeerFigures {
 
 impl PeerCounters {
     fn add(&mut self, carrier: &CarrierStats) {
-        self.sent += carrier.sent();
-        self.received += carrier.received();
+        self.sent += carrier.sent.get();
+        self.received += carrier.received.get();
         let now = carrier.path_info().map_or(0, |info| info.retransmits);
         self.retransmits += now.max(carrier.retransmits.load(Relaxed));
         for (limit, seconds) in &carrier.history.lock().seconds {
@@ -137,8 +138,8 @@ pub(crate) struct CarrierStats {
     since: Instant,
     /// The probe of the path; `None`: the path is unknown.
     path: Option<Box<dyn PathProbe>>,
-    sent: AtomicU64,
-    received: AtomicU64,
+    pub(crate) sent: Counter,
+    pub(crate) received: Counter,
     streams: AtomicU64,
     budget_used: AtomicU64,
     /// The latest known number, because an ended connection has no figures.
@@ -161,29 +162,13 @@ impl CarrierStats {
             transport,
             since: Instant::now(),
             path,
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
+            sent: Counter::default(),
+            received: Counter::default(),
             streams: AtomicU64::new(0),
             budget_used: AtomicU64::new(0),
             retransmits: AtomicU64::new(0),
             history: Mutex::default(),
         }
-    }
-
-    pub(crate) fn add_sent(&self, bytes: usize) {
-        self.sent.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub(crate) fn add_received(&self, bytes: usize) {
-        self.received.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub(crate) fn received(&self) -> u64 {
-        self.received.load(Relaxed)
-    }
-
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent.load(Relaxed)
     }
 
     pub(crate) fn set_session(&self, streams: u64, budget_used: u64) {
@@ -199,7 +184,7 @@ impl CarrierStats {
         let sample = Sample {
             at: now,
             path,
-            received: self.received(),
+            received: self.received.get(),
             budget_used: self.budget_used.load(Relaxed),
         };
         self.history.lock().add(gateway, sample);
@@ -229,8 +214,8 @@ impl CarrierStats {
             rtt_milliseconds: info.rtt.as_secs_f64() * 1e3,
             rtt_min_milliseconds: info.rtt_min.as_secs_f64() * 1e3,
             congestion_control: self.congestion_control().unwrap_or_default(),
-            bytes_sent: self.sent(),
-            bytes_received: self.received(),
+            bytes_sent: self.sent.get(),
+            bytes_received: self.received.get(),
             retransmits: info.retransmits,
             congestion_window: info.congestion_window,
             streams: self.streams.load(Relaxed),
@@ -252,7 +237,7 @@ mod tests {
         let peer = (format!("192.0.2.1:{id}"), Some(identity.to_owned()), None);
         let transport = status::CarrierTransport::default();
         let carrier = CarrierStats::new(id, peer, transport, None);
-        carrier.add_sent(10);
+        carrier.sent.add(10);
         Arc::new(carrier)
     }
 

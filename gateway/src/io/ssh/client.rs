@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
-use russh::keys::{PublicKey, PublicKeyOrCertificate};
+use russh::keys::PublicKeyOrCertificate;
 use russh::{Channel, ChannelId, Error, Names};
 use tokio::sync::mpsc;
 
 use super::channels::{End, Shared};
 use super::credentials::Keys;
-use super::events::{Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted};
+use super::events::{
+    Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted, channel_callbacks,
+};
 use crate::io::proof::Proof;
 
 /// What the key exchange reveals about the host.
@@ -53,6 +55,21 @@ impl Client {
     }
 }
 
+/// The callbacks of channels that this side never requests. By default, the library accepts them.
+macro_rules! refuses {
+    ($($callback:ident($($argument:ty),*);)+) => {$(
+        async fn $callback(
+            &mut self,
+            channel: Channel<Msg>,
+            $(_: $argument,)*
+            reply: ChannelOpenHandle,
+            _: &mut Session,
+        ) -> Result<(), Error> {
+            self.refuse(channel, reply)
+        }
+    )+};
+}
+
 impl Handler for Client {
     type Error = Error;
 
@@ -81,41 +98,7 @@ impl Handler for Client {
         Ok(())
     }
 
-    async fn channel_open_confirmation(
-        &mut self,
-        id: ChannelId,
-        _: u32,
-        _: u32,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        self.shared.add(id.into());
-        Ok(())
-    }
-
-    async fn data(&mut self, id: ChannelId, data: &[u8], _: &mut Session) -> Result<(), Error> {
-        self.shared.peer_sent(id, data);
-        Ok(())
-    }
-
-    async fn channel_eof(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Error> {
-        self.shared.peer_ended(id);
-        Ok(())
-    }
-
-    async fn channel_close(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Error> {
-        self.shared.peer_closed(id);
-        Ok(())
-    }
-
-    async fn window_adjusted(
-        &mut self,
-        id: ChannelId,
-        _: u32,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        self.shared.peer_takes_more(id);
-        Ok(())
-    }
+    channel_callbacks!();
 
     async fn server_channel_open_forwarded_tcpip(
         &mut self,
@@ -140,84 +123,13 @@ impl Handler for Client {
         Ok(())
     }
 
-    async fn server_channel_open_forwarded_streamlocal(
-        &mut self,
-        channel: Channel<Msg>,
-        _: &str,
-        reply: ChannelOpenHandle,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        self.refuse(channel, reply)
-    }
-
-    async fn server_channel_open_agent_forward(
-        &mut self,
-        channel: Channel<Msg>,
-        reply: ChannelOpenHandle,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        self.refuse(channel, reply)
-    }
-
-    async fn server_channel_open_unknown(
-        &mut self,
-        channel: Channel<Msg>,
-        reply: ChannelOpenHandle,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        self.refuse(channel, reply)
-    }
-
-    async fn server_channel_open_session(
-        &mut self,
-        channel: Channel<Msg>,
-        reply: ChannelOpenHandle,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        self.refuse(channel, reply)
-    }
-
-    async fn server_channel_open_direct_tcpip(
-        &mut self,
-        channel: Channel<Msg>,
-        _: &str,
-        _: u32,
-        _: &str,
-        _: u32,
-        reply: ChannelOpenHandle,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        self.refuse(channel, reply)
-    }
-
-    async fn server_channel_open_direct_streamlocal(
-        &mut self,
-        channel: Channel<Msg>,
-        _: &str,
-        reply: ChannelOpenHandle,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        self.refuse(channel, reply)
-    }
-
-    async fn server_channel_open_x11(
-        &mut self,
-        channel: Channel<Msg>,
-        _: &str,
-        _: u32,
-        reply: ChannelOpenHandle,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        self.refuse(channel, reply)
-    }
-
-    /// Ignores the announcement, since host keys come only from the file.
-    async fn openssh_ext_host_keys_announced(
-        &mut self,
-        _: Vec<PublicKey>,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        Ok(())
+    refuses! {
+        server_channel_open_forwarded_streamlocal(&str);
+        server_channel_open_agent_forward();
+        server_channel_open_session();
+        server_channel_open_direct_tcpip(&str, u32, &str, u32);
+        server_channel_open_direct_streamlocal(&str);
+        server_channel_open_x11(&str, u32);
     }
 
     async fn disconnected(&mut self, reason: DisconnectReason<Error>) -> Result<(), Error> {

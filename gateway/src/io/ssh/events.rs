@@ -186,6 +186,48 @@ impl Drop for Asked {
     }
 }
 
+/// The callbacks of a channel's messages, with which both sides implement the library's trait.
+macro_rules! channel_callbacks {
+    () => {
+        async fn channel_open_confirmation(
+            &mut self,
+            id: ChannelId,
+            _: u32,
+            _: u32,
+            _: &mut Session,
+        ) -> Result<(), Error> {
+            self.shared.add(id.into());
+            Ok(())
+        }
+
+        async fn data(&mut self, id: ChannelId, data: &[u8], _: &mut Session) -> Result<(), Error> {
+            self.shared.peer_sent(id, data);
+            Ok(())
+        }
+
+        async fn channel_eof(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Error> {
+            self.shared.peer_ended(id);
+            Ok(())
+        }
+
+        async fn channel_close(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Error> {
+            self.shared.peer_closed(id);
+            Ok(())
+        }
+
+        async fn window_adjusted(
+            &mut self,
+            id: ChannelId,
+            _: u32,
+            _: &mut Session,
+        ) -> Result<(), Error> {
+            self.shared.peer_takes_more(id);
+            Ok(())
+        }
+    };
+}
+pub(super) use channel_callbacks;
+
 /// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254, section 5.1).
 pub(crate) const PROHIBITED: u32 = 1;
 /// SSH_OPEN_CONNECT_FAILED.

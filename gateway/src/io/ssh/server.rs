@@ -15,7 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::channels::Shared;
 use super::credentials::{Keys, Login};
-use super::events::{Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted};
+use super::events::{
+    Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted, channel_callbacks,
+};
 use super::user_keys::check_signature;
 use crate::io::proof::Proof;
 
@@ -221,41 +223,7 @@ impl Handler for Server {
         Ok(())
     }
 
-    async fn data(&mut self, id: ChannelId, data: &[u8], _: &mut Session) -> Result<(), Error> {
-        self.shared.peer_sent(id, data);
-        Ok(())
-    }
-
-    async fn channel_eof(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Error> {
-        self.shared.peer_ended(id);
-        Ok(())
-    }
-
-    async fn channel_close(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Error> {
-        self.shared.peer_closed(id);
-        Ok(())
-    }
-
-    async fn channel_open_confirmation(
-        &mut self,
-        id: ChannelId,
-        _: u32,
-        _: u32,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        self.shared.add(id.into());
-        Ok(())
-    }
-
-    async fn window_adjusted(
-        &mut self,
-        id: ChannelId,
-        _: u32,
-        _: &mut Session,
-    ) -> Result<(), Error> {
-        self.shared.peer_takes_more(id);
-        Ok(())
-    }
+    channel_callbacks!();
 
     async fn tcpip_forward(
         &mut self,

@@ -82,8 +82,8 @@ impl Wire {
 
     /// Counts the transferred bytes in `stats`.
     pub(super) fn count_in(&self, stats: Arc<CarrierStats>) {
-        stats.add_received(self.count.received.take() as usize);
-        stats.add_sent(self.count.sent.take() as usize);
+        stats.received.add(self.count.received.take() as usize);
+        stats.sent.add(self.count.sent.take() as usize);
         *self.count.stats.borrow_mut() = Some(stats);
     }
 
@@ -118,7 +118,7 @@ impl Drop for Wire {
 impl Count {
     fn add_received(&self, bytes: usize) -> Result<()> {
         match &*self.stats.borrow() {
-            Some(stats) => stats.add_received(bytes),
+            Some(stats) => stats.received.add(bytes),
             None => self.received.set(self.received.get() + bytes as u64),
         }
         if !self.has_logged_in.get() && self.received.get() > LOGIN_BYTES_MAX {
@@ -130,7 +130,7 @@ impl Count {
 
     fn add_sent(&self, bytes: usize) {
         match &*self.stats.borrow() {
-            Some(stats) => stats.add_sent(bytes),
+            Some(stats) => stats.sent.add(bytes),
             None => self.sent.set(self.sent.get() + bytes as u64),
         }
     }

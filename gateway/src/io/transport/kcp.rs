@@ -212,7 +212,7 @@ impl Transport for Kcp {
         canonical(self.peer).to_string()
     }
 
-    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
+    fn detach(self: Box<Self>) -> Result<Detached> {
         let State {
             connection,
             socket,
@@ -220,12 +220,10 @@ impl Transport for Kcp {
             known,
             ..
         } = self.driven.take()?;
-        Ok(Box::new(DetachedKcp {
-            connection,
-            socket: socket.into_std()?,
-            peer,
-            known,
-            windows: self.windows,
+        let (socket, windows) = (socket.into_std()?, self.windows);
+        Ok(Box::new(move || {
+            let state = State::new(connection, Socket::new(socket)?, peer, known);
+            Ok(Box::new(Self::of(state, windows)))
         }))
     }
 }
@@ -278,23 +276,6 @@ impl PathProbe for KcpProbe {
 
     fn congestion_control(&self) -> Option<String> {
         Some("kcp".to_owned())
-    }
-}
-
-#[derive(Debug)]
-struct DetachedKcp {
-    connection: Connection,
-    socket: std::net::UdpSocket,
-    peer: SocketAddr,
-    known: Option<peers::Known>,
-    windows: KcpWindows,
-}
-
-impl Detached for DetachedKcp {
-    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>> {
-        let socket = Socket::new(self.socket)?;
-        let state = State::new(self.connection, socket, self.peer, self.known);
-        Ok(Box::new(Kcp::of(state, self.windows)))
     }
 }
 

@@ -167,30 +167,13 @@ impl Transport for Pipes {
         self.peer.clone()
     }
 
-    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
+    fn detach(self: Box<Self>) -> Result<Detached> {
         let take = |end: &RefCell<Option<AsyncFd<File>>>| {
             let end = end.borrow_mut().take().ok_or_else(closed)?;
             Ok::<_, Error>(OwnedFd::from(end.into_inner()))
         };
-        Ok(Box::new(DetachedPipes {
-            input: take(&self.input)?,
-            output: take(&self.output)?,
-            peer: self.peer.clone(),
-            leash: self.leash.borrow_mut().take(),
-        }))
-    }
-}
-
-#[derive(Debug)]
-struct DetachedPipes {
-    input: OwnedFd,
-    output: OwnedFd,
-    peer: String,
-    leash: Option<Leash>,
-}
-
-impl Detached for DetachedPipes {
-    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>> {
-        Pipes::boxed(self.input, self.output, self.peer, self.leash)
+        let (input, output) = (take(&self.input)?, take(&self.output)?);
+        let (peer, leash) = (self.peer.clone(), self.leash.borrow_mut().take());
+        Ok(Box::new(move || Self::boxed(input, output, peer, leash)))
     }
 }

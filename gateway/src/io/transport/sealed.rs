@@ -438,35 +438,23 @@ impl<R: Records + 'static> Transport for Sealed<R> {
         self.below.peer()
     }
 
-    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
-        Ok(Box::new(Away {
-            below: self.below.detach()?,
-            records: self.records.into_inner(),
-            incoming: self.incoming.into_inner(),
-            outgoing: self.outgoing.into_inner(),
-            proof: self.proof,
-        }))
-    }
-}
-
-/// A sealed transport that is being moved to another thread.
-#[derive(Debug)]
-struct Away<R> {
-    below: Box<dyn Detached>,
-    records: R,
-    incoming: Incoming,
-    outgoing: Outgoing,
-    proof: Option<Proof>,
-}
-
-impl<R: Records + 'static> Detached for Away<R> {
-    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>> {
-        Ok(Box::new(Sealed {
-            below: self.below.attach()?,
-            records: RefCell::new(self.records),
-            incoming: RefCell::new(self.incoming),
-            outgoing: RefCell::new(self.outgoing),
-            proof: self.proof,
+    fn detach(self: Box<Self>) -> Result<Detached> {
+        let Self {
+            below,
+            records,
+            incoming,
+            outgoing,
+            proof,
+        } = *self;
+        let below = below.detach()?;
+        Ok(Box::new(move || {
+            Ok(Box::new(Self {
+                below: below()?,
+                records,
+                incoming,
+                outgoing,
+                proof,
+            }))
         }))
     }
 }

@@ -100,10 +100,11 @@ impl Transport for Tcp {
         behind.unwrap_or_else(|| address().unwrap_or_default())
     }
 
-    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
-        Ok(Box::new(DetachedTcp {
-            socket: self.socket.into_std()?,
-            behind: self.behind,
+    fn detach(self: Box<Self>) -> Result<Detached> {
+        let (socket, behind) = (self.socket.into_std()?, self.behind);
+        Ok(Box::new(move || {
+            let socket = TcpStream::from_std(socket)?;
+            Ok(Box::new(Self { socket, behind }))
         }))
     }
 }
@@ -147,27 +148,6 @@ impl PathProbe for TcpProbe {
         let name = SockRef::from(&self.0).tcp_congestion().ok()?;
         let name = String::from_utf8_lossy(&name);
         Some(name.trim_end_matches('\0').to_owned())
-    }
-}
-
-#[derive(Debug)]
-struct DetachedTcp {
-    socket: std::net::TcpStream,
-    behind: Option<String>,
-}
-
-impl Detached for DetachedTcp {
-    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>> {
-        Ok(Box::new(Tcp {
-            socket: TcpStream::from_std(self.socket)?,
-            behind: self.behind,
-        }))
-    }
-}
-
-impl Detached for std::net::TcpStream {
-    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>> {
-        Ok(Tcp::boxed(TcpStream::from_std(*self)?))
     }
 }
 

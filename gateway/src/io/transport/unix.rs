@@ -63,22 +63,11 @@ impl Transport for Unix {
         format!("{UNIX_PREFIX}{}", self.path)
     }
 
-    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
-        Ok(Box::new(DetachedUnix {
-            socket: self.socket.into_std()?,
-            path: self.path,
+    fn detach(self: Box<Self>) -> Result<Detached> {
+        let (socket, path) = (self.socket.into_std()?, self.path);
+        Ok(Box::new(move || {
+            let socket = UnixStream::from_std(socket)?;
+            Ok(Box::new(Self { socket, path }))
         }))
-    }
-}
-
-#[derive(Debug)]
-struct DetachedUnix {
-    socket: std::os::unix::net::UnixStream,
-    path: String,
-}
-
-impl Detached for DetachedUnix {
-    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>> {
-        Ok(Unix::boxed(UnixStream::from_std(self.socket)?, &self.path))
     }
 }

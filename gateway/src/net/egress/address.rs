@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 /// A configured name and, if this gateway resolved the name, one of its addresses.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Address {
     ip: Option<SocketAddr>,
     name: String,
@@ -20,10 +20,7 @@ impl Address {
     pub(crate) fn resolved(name: &str, ip: SocketAddr) -> Self {
         Self {
             ip: Some(ip),
-            name: name.to_owned(),
-            is_one_of_several: false,
-            exit: 0,
-            is_meeting: false,
+            ..Self::unresolved(name)
         }
     }
 
@@ -38,11 +35,8 @@ impl Address {
     /// A name that this gateway does not resolve.
     pub(crate) fn unresolved(name: &str) -> Self {
         Self {
-            ip: None,
             name: name.to_owned(),
-            is_one_of_several: false,
-            exit: 0,
-            is_meeting: false,
+            ..Self::default()
         }
     }
 

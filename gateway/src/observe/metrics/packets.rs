@@ -1,53 +1,34 @@
 //! Metrics of IP packets.
 
-use prometheus_client::encoding::DescriptorEncoder;
+use std::fmt;
 
-use super::{Snapshot, by, counter, family, gauge};
+use super::{Page, Snapshot, by, directions};
 
 impl Snapshot {
-    pub(super) fn encode_packets(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-    ) -> Result<(), std::fmt::Error> {
+    pub(super) fn encode_packets(&self, page: &mut Page<'_>) -> fmt::Result {
         let Some(packets) = &self.status.packets else {
             return Ok(());
         };
-        let directions = |sent, received| {
-            [("sent", sent), ("received", received)]
-                .map(|(direction, value)| counter(vec![("direction", direction)], value))
-        };
-        family(
-            encoder,
-            ("muxgate_packets", "IP packets carried"),
-            directions(packets.sent, packets.received),
+        page.family(
+            "muxgate_packets",
+            "IP packets carried",
+            directions(packets.sent, packets.received, &[]),
         )?;
-        family(
-            encoder,
-            ("muxgate_packet_bytes", "Bytes of carried IP packets"),
-            directions(packets.bytes_sent, packets.bytes_received),
+        page.family(
+            "muxgate_packet_bytes",
+            "Bytes of carried IP packets",
+            directions(packets.bytes_sent, packets.bytes_received, &[]),
         )?;
-        family(
-            encoder,
-            ("muxgate_packet_drops", "IP packets dropped"),
+        page.family(
+            "muxgate_packet_drops",
+            "IP packets dropped",
             by("reason", &packets.drops, &[]),
         )?;
-        family(
-            encoder,
-            ("muxgate_packet_marks", "IP packets marked by ECN"),
-            [counter(vec![], packets.marks)],
-        )?;
-        family(
-            encoder,
-            (
-                "muxgate_packet_handovers",
-                "IP packets handed to the session of another worker",
-            ),
-            [counter(vec![], packets.handed)],
-        )?;
-        family(
-            encoder,
-            ("muxgate_packet_sessions", "Sessions that carry IP packets"),
-            [gauge(vec![], packets.sessions.into())],
-        )
+        let help = "IP packets marked by ECN";
+        page.counter("muxgate_packet_marks", help, packets.marks)?;
+        let help = "IP packets handed to the session of another worker";
+        page.counter("muxgate_packet_handovers", help, packets.handed)?;
+        let help = "Sessions that carry IP packets";
+        page.gauge("muxgate_packet_sessions", help, packets.sessions.into())
     }
 }

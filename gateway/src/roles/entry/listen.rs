@@ -73,25 +73,22 @@ impl Entry {
         });
         for wanted in forwards {
             let forward = self.telemetry.forwards.get(wanted);
-            if wanted.direction == config::Direction::ExitToEntry {
-                listened.push(Listened {
-                    error: self.outcomes.borrow().problem(&wanted.name),
-                    forward,
-                    listen: wanted.listen.clone(),
-                    target: target_of(wanted),
-                    has_fixed_target: true,
-                });
-                continue;
-            }
-            let begun = self.listen_for(wanted, Arc::clone(&forward), &mut listeners);
+            let error = match wanted.direction {
+                config::Direction::ExitToEntry => self.outcomes.borrow().problem(&wanted.name),
+                config::Direction::EntryToExit => {
+                    let begun = self.listen_for(wanted, Arc::clone(&forward), &mut listeners);
+                    let problem = begun.as_ref().err().map(ToString::to_string);
+                    errors.extend(begun.err());
+                    problem
+                }
+            };
             listened.push(Listened {
                 forward,
                 listen: wanted.listen.clone(),
                 target: target_of(wanted),
                 has_fixed_target: wanted.has_fixed_target(),
-                error: begun.as_ref().err().map(ToString::to_string),
+                error,
             });
-            errors.extend(begun.err());
         }
         self.telemetry.set_listened(self.worker, listened);
         errors
@@ -275,7 +272,7 @@ impl Opening {
     }
 
     async fn open_again(self: Rc<Self>, connection: Connection) {
-        self.refused.telemetry.count_retried();
+        self.refused.telemetry.opens_retried.add(1);
         if self.returned.replace(self.returned.get() + 1) > 0 {
             // This may be the only session, so the retry must not be a tight loop.
             tokio::time::sleep(RETURNED_PAUSE).await;

@@ -6,7 +6,6 @@ mod visits;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
@@ -16,6 +15,7 @@ use muxtunnel_proto::rendezvous::Ticket;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use crate::base::counters::Counter;
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, permits_max};
 use crate::base::telemetry::RendezvousStatus;
 use crate::io::proof::Proof;
@@ -33,11 +33,11 @@ const LATE_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Meeting {
     /// Limits connections that have neither proved a key nor presented a ticket yet.
-    pub(super) limiter: Arc<HandshakeLimiter>,
+    pub(crate) limiter: Arc<HandshakeLimiter>,
     state: Mutex<State>,
     left: Notify,
     /// Number of bytes forwarded since the start, in both directions.
-    bytes: AtomicU64,
+    pub(super) bytes: Counter,
 }
 
 #[derive(Debug, Default)]
@@ -214,7 +214,7 @@ impl Meeting {
             limiter: HandshakeLimiter::new(permits_max(), EarlyDrop::On),
             state: Mutex::default(),
             left: Notify::new(),
-            bytes: AtomicU64::new(0),
+            bytes: Counter::default(),
         })
     }
 
@@ -328,16 +328,6 @@ impl Meeting {
         }
     }
 
-    /// Counts forwarded bytes.
-    pub(super) fn count_bytes(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Relaxed);
-    }
-
-    /// The limiter of connections that have neither proved a key nor presented a ticket.
-    pub(crate) fn limiter(&self) -> Arc<HandshakeLimiter> {
-        Arc::clone(&self.limiter)
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -375,7 +365,7 @@ impl RendezvousStatus for Meeting {
             waiting,
             meeting: state.visits.len() as u64 - waiting,
             met: state.met,
-            bytes: self.bytes.load(Relaxed),
+            bytes: self.bytes.get(),
         }
     }
 }

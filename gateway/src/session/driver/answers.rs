@@ -34,7 +34,7 @@ impl Driver {
 impl Carrier {
     /// Number of received bytes, and of answers that the transport has received.
     pub(super) fn progress(&self) -> u64 {
-        self.stats.received() + self.transport.answers()
+        self.stats.received.get() + self.transport.answers()
     }
 
     /// The time of the oldest request that the peer has not answered.

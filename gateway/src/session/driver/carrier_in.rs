@@ -125,7 +125,7 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) 
         let mut buffer = driver.share.pool().take(Size::Large);
         buffer[..begun.len()].copy_from_slice(&begun);
         unread.filled = begun.len();
-        carrier.stats.add_received(begun.len());
+        carrier.stats.received.add(begun.len());
         drop(begun);
         if let Err(error) = driver.take_in(carrier, buffer, &mut unread, &mut run) {
             return error.into();
@@ -184,11 +184,11 @@ impl Driver {
         match carrier.transport.try_read(&mut buffer[unread.filled..end]) {
             Ok(0) => Ok(Step::Closed),
             Ok(length) => {
-                carrier.stats.add_received(length);
+                carrier.stats.received.add(length);
                 let waits = is_plain && length < end - unread.filled;
                 let is_long = payload.is_some_and(|bytes| bytes >= SPLICE_BYTES_MIN);
                 if is_plain && unread.filled == 0 && is_long {
-                    self.telemetry.splices.fell_back(length);
+                    self.telemetry.splices.fallen_back.add(length);
                 }
                 unread.filled += length;
                 self.take_in(carrier, buffer, unread, run)?;

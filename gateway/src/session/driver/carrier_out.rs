@@ -195,7 +195,7 @@ fn write(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<bool> {
     let written = carrier.queue.borrow_mut().write(&*carrier.transport);
     match written {
         Ok((length, total)) => {
-            carrier.stats.add_sent(length);
+            carrier.stats.sent.add(length);
             if let Some(path) = carrier.transport.path()
                 && let Some(rtt) = carrier.backlog.sample(path, super::now())?
             {

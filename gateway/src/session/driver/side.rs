@@ -74,7 +74,10 @@ impl Side for Rc<Driver> {
             ),
             (resumes.carriers_survived > 0, Seen::Resumed),
             (resumes.bytes_sent_again > 0, Seen::SentAgain),
-            (self.telemetry.carriers_retired() > 0, Seen::CarrierRetired),
+            (
+                self.telemetry.carriers_retired.get() > 0,
+                Seen::CarrierRetired,
+            ),
             (splices.bytes_sent > 0, Seen::SplicedOut),
             (splices.bytes_received > 0, Seen::SplicedIn),
         ];

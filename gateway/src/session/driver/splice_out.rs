@@ -49,8 +49,8 @@ impl Driver {
         if length == 0 {
             return Ok(0);
         }
-        carrier.stats.add_received(length);
-        self.telemetry.splices.received(length);
+        carrier.stats.received.add(length);
+        self.telemetry.splices.received.add(length);
         let io = &announced.io;
         let now = super::now();
         self.update(|session| {

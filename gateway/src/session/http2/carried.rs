@@ -47,7 +47,7 @@ impl Carried {
         meter: &Rc<RefCell<Meter>>,
         (stats, ahead_max): (Arc<CarrierStats>, usize),
     ) -> Self {
-        stats.add_received(unread.len());
+        stats.received.add(unread.len());
         let (received, sent) = match side {
             Side::Accepts => (PREFACE.len(), 0),
             Side::Dials => (0, PREFACE.len()),
@@ -89,7 +89,7 @@ impl Carried {
                     Poll::Pending => is_idle = true,
                 }
                 let received = buffer.filled().len() - before;
-                self.stats.add_received(received);
+                self.stats.received.add(received);
                 self.ended = received == 0 && !is_idle;
             }
             self.sift(buffer, start);
@@ -223,7 +223,7 @@ impl AsyncWrite for Carried {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         match &written {
             Poll::Ready(Ok(length)) => {
-                self.stats.add_sent(*length);
+                self.stats.sent.add(*length);
                 self.sent(slices, *length);
             }
             Poll::Ready(Err(_)) => {}

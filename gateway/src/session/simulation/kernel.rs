@@ -118,7 +118,7 @@ impl Transport for Kernel {
         self.below.plain()
     }
 
-    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
+    fn detach(self: Box<Self>) -> Result<Detached> {
         Err(ErrorKind::Unsupported.into())
     }
 }

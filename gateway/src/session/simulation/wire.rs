@@ -364,7 +364,7 @@ impl Transport for End {
         "drawn".to_owned()
     }
 
-    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
+    fn detach(self: Box<Self>) -> Result<Detached> {
         Err(ErrorKind::Unsupported.into())
     }
 }

@@ -90,7 +90,7 @@ async fn one_that_is_moved_to_another_thread_goes_on() {
                 .build()
                 .unwrap();
             runtime.block_on(on_this_thread(async {
-                let far = far.attach().unwrap();
+                let far = far().unwrap();
                 let mut came = Vec::new();
                 ByteStream(&*far).read_to_end(&mut came).await.unwrap();
                 duplex::write_all(&*far, &came).await.unwrap();

@@ -41,7 +41,7 @@ impl Duplex for Below {
 impl Transport for Below {
     fn shut(&self) {}
 
-    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
+    fn detach(self: Box<Self>) -> Result<Detached> {
         Err(ErrorKind::Unsupported.into())
     }
 }

@@ -166,7 +166,7 @@ impl Transport for End {
         self.to.borrow_mut().end();
     }
 
-    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
+    fn detach(self: Box<Self>) -> Result<Detached> {
         Err(ErrorKind::Unsupported.into())
     }
 }

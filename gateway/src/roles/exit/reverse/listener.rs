@@ -180,7 +180,7 @@ impl Listener {
             }
             OpenEnd::Abandoned => report.report(Code::OpenAbandoned, Code::OpenAbandoned.cause()),
             OpenEnd::Returned(connection) => {
-                listener.telemetry.count_retried();
+                listener.telemetry.opens_retried.add(1);
                 listener.open(connection, report);
             }
         };

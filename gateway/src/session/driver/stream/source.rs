@@ -254,7 +254,7 @@ fn splice(
     let batch = if capacity.retained {
         keep(driver, pipe, capacity)
     } else {
-        driver.telemetry.splices.sent(length);
+        driver.telemetry.splices.sent.add(length);
         Ok(Ready::Pipe(pipe, None))
     };
     Some(batch.map(|batch| Read::Some {
@@ -269,11 +269,11 @@ fn splice(
 fn keep(driver: &Rc<Driver>, mut pipe: Pipe, capacity: SendCapacity) -> std::io::Result<Ready> {
     match pipe.twin() {
         Ok(twin) => {
-            driver.telemetry.splices.sent(pipe.held());
+            driver.telemetry.splices.sent.add(pipe.held());
             Ok(Ready::Pipe(pipe, Some(twin)))
         }
         Err(_) => {
-            driver.telemetry.splices.pipe_lacked();
+            driver.telemetry.splices.pipes_lacking.add(1);
             Batch::copied_from(&mut pipe, capacity.header_bytes).map(Ready::Buffer)
         }
     }

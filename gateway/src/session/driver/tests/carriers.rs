@@ -145,7 +145,7 @@ impl Transport for Proved {
         Some(&self.1)
     }
 
-    fn detach(self: Box<Self>) -> std::io::Result<Box<dyn Detached>> {
+    fn detach(self: Box<Self>) -> std::io::Result<Detached> {
         self.0.detach()
     }
 }
