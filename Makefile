@@ -24,7 +24,7 @@ demo: install ## run the benchmark matrix in a kind cluster and print its table 
 test: ## run every test: lint, unit, chart, kind cluster; the last line is "N passed, N failed"
 	e2e/test-all
 
-bench: ## compare the data plane with other tools, on loopback and in network namespaces (up to 115 minutes)
+bench: ## compare the data plane with other tools, on loopback and in network namespaces (up to 130 minutes)
 	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab
 

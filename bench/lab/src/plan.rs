@@ -2,7 +2,7 @@
 //! connections), and the systems of each cell.
 //!
 //! Pure, except for the search for installed programs. By default, each cell has only some of the
-//! systems, so that a whole run takes less than 115 minutes.
+//! systems, so that a whole run takes less than 130 minutes.
 
 use crate::{
     scenario::{Scenario, Times},
@@ -110,12 +110,13 @@ fn cells(selection: &Selection, topology: Topology, usual: bool) -> Vec<Cell> {
 }
 
 /// The scenarios on loopback with [`USUAL`].
-const ON_LOOPBACK: [Scenario; 11] = [
+const ON_LOOPBACK: [Scenario; 12] = [
     Scenario::BulkIperf2,
     Scenario::BulkWays,
     Scenario::BulkProtocols,
     Scenario::BulkIperf3,
     Scenario::PingPong,
+    Scenario::Keystrokes,
     Scenario::Opens,
     Scenario::StalledReader,
     Scenario::Fairness,
@@ -156,15 +157,16 @@ fn default_scenarios(topology: Topology, usual: bool) -> &'static [Scenario] {
     }
 }
 
-/// The systems of most scenarios. Systems with several carriers are left out, because several
-/// carriers have no advantage without a delay.
-const BESIDE_ONE_ANOTHER: [System; 12] = [
+/// The systems of most scenarios. Systems with a fixed number of several carriers are left out,
+/// because several carriers have no advantage without a delay.
+const BESIDE_ONE_ANOTHER: [System; 13] = [
     System::Direct,
     System::RelayCopy,
     System::RelaySplice,
     System::MuxgateJmux,
     System::MuxgateNative,
     System::MuxgateNoResume,
+    System::MuxgateDefault,
     System::Jetsocat,
     System::Haproxy,
     System::Openssh,
@@ -316,15 +318,10 @@ fn default_systems(
             System::RelayCopy,
             MuxgateJmux,
             MuxgateNative,
-            System::MuxgateKeys,
+            System::MuxgateDefault,
             Jetsocat,
         ],
-        Scenario::Keystrokes => &[
-            Direct,
-            System::RelayCopy,
-            MuxgateNative,
-            System::MuxgateKeys,
-        ],
+        Scenario::Keystrokes => &[System::RelayCopy, MuxgateNative, System::MuxgateDefault],
         Scenario::StalledReader | Scenario::Fairness => &[MuxgateJmux, MuxgateNative, Jetsocat],
         Scenario::FullDuplex if topology == Topology::WanTuned => &[MuxgateNative, MuxgateNativeX4],
         Scenario::FullDuplex if topology.is_wan() => &[Direct, MuxgateNative, MuxgateNativeX4],

@@ -76,6 +76,14 @@ pub(crate) enum System {
     MuxgateNative,
     /// The native protocol with four carriers per session.
     MuxgateNativeX4,
+    /// The native protocol with two workers.
+    #[value(name = "muxgate-native-workers-2")]
+    MuxgateNativeWorkers2,
+    /// The native protocol with eight workers.
+    #[value(name = "muxgate-native-workers-8")]
+    MuxgateNativeWorkers8,
+    /// All settings have their defaults: public keys, all workers, as many carriers as the work needs.
+    MuxgateDefault,
     /// The native protocol with one carrier; streams end with their carrier.
     MuxgateNoResume,
     /// The native protocol without splicing, the baseline for encryption.
@@ -92,6 +100,12 @@ pub(crate) enum System {
     MuxgateTlsReverse,
     /// The native protocol over TLS 1.3 with raw public keys.
     MuxgateKeys,
+    /// Public keys, with two workers.
+    #[value(name = "muxgate-keys-workers-2")]
+    MuxgateKeysWorkers2,
+    /// Public keys, with eight workers.
+    #[value(name = "muxgate-keys-workers-8")]
+    MuxgateKeysWorkers8,
     /// Public keys; clients use a SOCKS 5 proxy at the entry.
     MuxgateKeysSocks5,
     /// Public keys; the gateway on the target's side dials the carriers.
@@ -224,14 +238,15 @@ impl System {
         }
     }
 
-    /// The number of carriers of a session; `None` if streams end with their carrier.
+    /// The number of carriers of a session; `None` if streams end with their carrier, or if the number
+    /// varies.
     pub(crate) fn resumed_carriers(self) -> Option<u32> {
         let gateways = self.gateways().filter(|gateways| {
             gateways.resume
                 && gateways.protocol == Gateways::PLAIN.protocol
                 && gateways.packets.is_none()
         })?;
-        Some(gateways.carriers.into())
+        Some(gateways.carriers?.into())
     }
 
     /// The settings of the gateways; `None` for other systems.
@@ -243,8 +258,15 @@ impl System {
             Self::MuxgateJmux => plain.speaking("JMUX"),
             Self::MuxgateNative => plain,
             Self::MuxgateNativeX4 => Gateways {
-                carriers: 4,
+                carriers: Some(4),
                 ..plain
+            },
+            Self::MuxgateNativeWorkers2 => plain.on_workers(2),
+            Self::MuxgateNativeWorkers8 => plain.on_workers(8),
+            Self::MuxgateDefault => Gateways {
+                workers: None,
+                carriers: None,
+                ..keys
             },
             Self::MuxgateNoResume => Gateways {
                 resume: false,
@@ -260,6 +282,8 @@ impl System {
             Self::MuxgateTlsSocks5 => tls.by(Way::Dynamic(Proxy::Socks5)),
             Self::MuxgateTlsReverse => tls.by(Way::Reverse),
             Self::MuxgateKeys => keys,
+            Self::MuxgateKeysWorkers2 => keys.on_workers(2),
+            Self::MuxgateKeysWorkers8 => keys.on_workers(8),
             Self::MuxgateKeysSocks5 => keys.by(Way::Dynamic(Proxy::Socks5)),
             Self::MuxgateKeysReverse => keys.by(Way::Reverse),
             Self::MuxgateSocks5 => plain.by(Way::Dynamic(Proxy::Socks5)),

@@ -15,14 +15,14 @@ fn default() -> Selection {
 }
 
 #[test]
-fn five_rounds_of_everything_take_at_most_115_minutes() {
+fn five_rounds_of_everything_take_at_most_130_minutes() {
     // Distributions do not package frp and chisel.
     let found = |system| !matches!(system, System::Frp | System::Chisel);
     let environments = environments(&default());
     let seconds: f64 = (1..=5)
         .map(|round| estimate(&environments, TIMES, round, found))
         .sum();
-    assert!(seconds < 115.0 * 60.0, "{seconds}");
+    assert!(seconds < 130.0 * 60.0, "{seconds}");
 }
 
 #[test]
@@ -81,6 +81,7 @@ fn a_figure_of_the_machine_has_a_control() {
                 {
                     System::MuxgateCopy
                 }
+                Metric::P99Us if cell.scenario == Scenario::Keystrokes => System::RelayCopy,
                 Metric::MbitS | Metric::P50Us | Metric::P99Us | Metric::OpensS => System::Direct,
                 Metric::CompleteMs | Metric::CpuSPerGb => System::Direct,
                 // These figures are relative to the system's own rate, in per cent or as an

@@ -1,6 +1,6 @@
-//! Two of our gateways. They have one session, because each has one worker. With packets, each
-//! queue of the interface has a worker and a session. In the system `visitor`, both gateways dial a
-//! rendezvous.
+//! Two of our gateways. Most systems have one session, because each gateway has one worker. With
+//! packets, each queue of the interface has a worker and a session. In the system `visitor`, both
+//! gateways dial a rendezvous.
 //!
 //! The gateway that dials carriers runs at the place `Entry`, to which clients connect. With
 //! reverse forwards, it runs at the place `Exit`, next to the targets.
@@ -118,8 +118,10 @@ pub(super) struct Gateways {
     pub(super) transport: Option<&'static str>,
     /// Congestion control of the carriers, as the configuration file names it.
     pub(super) congestion_control: &'static str,
-    /// Number of carriers of the session.
-    pub(super) carriers: u8,
+    /// Number of workers; `None`: the default, one for each processor.
+    pub(super) workers: Option<u16>,
+    /// Number of carriers of a session; `None`: the default, as many as the work needs.
+    pub(super) carriers: Option<u8>,
     /// Whether streams survive the end of their carrier.
     pub(super) resume: bool,
     /// Whether the kernel moves the payload, without a copy through the gateway.
@@ -131,12 +133,13 @@ pub(super) struct Gateways {
 }
 
 impl Gateways {
-    /// The native protocol over one plain carrier.
+    /// The native protocol over one plain carrier of one worker.
     pub(super) const PLAIN: Self = Self {
         protocol: "Native",
         transport: None,
         congestion_control: "Auto",
-        carriers: 1,
+        workers: Some(1),
+        carriers: Some(1),
         resume: true,
         splice: true,
         security: Security::None,
@@ -149,6 +152,14 @@ impl Gateways {
         Self {
             security,
             ..Self::PLAIN
+        }
+    }
+
+    /// Returns a copy with this number of workers.
+    pub(super) const fn on_workers(self, workers: u16) -> Self {
+        Self {
+            workers: Some(workers),
+            ..self
         }
     }
 
@@ -224,8 +235,10 @@ impl Gateways {
         let mut entry = json!({
             "role": "Entry",
             "connect": [{"name": "exit", "address": carrier}],
-            "pool": {"min": self.carriers, "max": self.carriers},
         });
+        if let Some(carriers) = self.carriers {
+            entry["pool"] = json!({"min": carriers, "max": carriers});
+        }
         if self.way == Way::Visitor {
             let (private, public) = key_pair(setup, "rendezvous.key")?;
             let own = json!({
@@ -295,7 +308,9 @@ impl Gateways {
             "retain": setup.limits.retain_bytes.to_string(),
         });
         own["limits"] = json!({"streams": setup.limits.streams});
-        own["workers"] = json!(self.packets.map_or(1, |packets| packets.queues));
+        if let Some(workers) = self.packets.map(|packets| packets.queues).or(self.workers) {
+            own["workers"] = json!(workers);
+        }
         own["resume"] = json!(self.resume);
         own["splice"] = json!(self.splice);
     }

@@ -285,6 +285,8 @@ fn names_are_those_of_the_published_tables() {
     for (system, name) in [
         (System::Direct, "direct"),
         (System::MuxgateNativeX4, "muxgate-native-x4"),
+        (System::MuxgateKeysWorkers8, "muxgate-keys-workers-8"),
+        (System::MuxgateDefault, "muxgate-default"),
         (System::MuxgateHttp2Reverse, "muxgate-http2-reverse"),
         (System::MuxgateTunQueues2, "muxgate-tun-queues-2"),
         (System::FrpStcpEncrypted, "frp-stcp-encrypted"),

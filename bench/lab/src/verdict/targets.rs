@@ -18,7 +18,7 @@ use crate::{
 
 use System::{
     Direct, EnvoyH2c, EnvoyHttp2, FrpStcp, FrpStcpEncrypted, FrpTls, GoH2c, GoHttp2, Haproxy,
-    Jetsocat, MuxgateCopy, MuxgateH2c, MuxgateHbone, MuxgateHttp, MuxgateHttp2,
+    Jetsocat, MuxgateCopy, MuxgateDefault, MuxgateH2c, MuxgateHbone, MuxgateHttp, MuxgateHttp2,
     MuxgateHttp2Reverse, MuxgateJmux, MuxgateKcp, MuxgateKeys, MuxgateKeysReverse,
     MuxgateKeysSocks5, MuxgateKeysVisitor, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
     MuxgateQuic, MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateSsh, MuxgateSshReverse,
@@ -52,7 +52,9 @@ pub(super) fn all() -> Vec<Target> {
         all.extend(beside_rates(system));
         all.extend(memory(system));
     }
-    all.extend(beside_bulk());
+    for system in [MuxgateNative, MuxgateDefault] {
+        all.extend(beside_bulk(system));
+    }
     for system in [MuxgateNative, MuxgateNativeX4] {
         all.extend(both_ways_over_the_wan(system));
         all.extend(outliving_carriers(system));
@@ -387,18 +389,11 @@ fn beside_rates(system: System) -> Vec<Target> {
 }
 
 /// Latency next to bulk, and the remaining rate of the bulk.
-fn beside_bulk() -> Vec<Target> {
-    let ping_pong = |bulk, measure, bound| {
-        on_loopback(
-            MuxgateNative,
-            Scenario::PingPong,
-            Some(bulk),
-            measure,
-            bound,
-        )
-    };
+fn beside_bulk(system: System) -> Vec<Target> {
+    let ping_pong =
+        |bulk, measure, bound| on_loopback(system, Scenario::PingPong, Some(bulk), measure, bound);
     let keystrokes =
-        |measure, bound| on_loopback(MuxgateNative, Scenario::Keystrokes, None, measure, bound);
+        |measure, bound| on_loopback(system, Scenario::Keystrokes, None, measure, bound);
     vec![
         ping_pong(1, Added(Metric::P99Us, RelayCopy), AtMost(500.0)),
         ping_pong(1, Value(Metric::BulkPercent), AtLeast(85.0)),
