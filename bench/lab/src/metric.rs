@@ -89,8 +89,8 @@ impl Metric {
             Self::LostPercent => "lost %",
             Self::NoRoomPercent => "no room %",
             Self::CpuSPerGb => "CPU-s/GB",
-            Self::EntryQueuedPercent => "entry queued %",
-            Self::ExitQueuedPercent => "exit queued %",
+            Self::EntryQueuedPercent => "entry wait %",
+            Self::ExitQueuedPercent => "exit wait %",
             Self::EntryRssMib => "entry MiB",
             Self::ExitRssMib => "exit MiB",
         }
