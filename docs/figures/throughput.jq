@@ -54,5 +54,5 @@ text { fill: #f0f6fc; }
 <text class=\"title\" x=\"24\" y=\"40\">\($title)</text>
 \(map(bar(.; $most)) | join("\n"))
 <text class=\"note\" x=\"24\" y=\"226\">Received payload: median and range of \($direct.rounds) rounds of \($direct.duration_s) s, the first \($direct.warm_up_s) s left out.</text>
-<text class=\"note\" x=\"24\" y=\"244\">Congestion control \($control) in all three. Send buffers of the applications: up to \($send_mib) MiB. Published in commit \($commit).</text>
+<text class=\"note\" x=\"24\" y=\"244\">Congestion control \($control) in all three. Send buffers of the applications: up to \($send_mib) MiB. Measured at commit \($commit).</text>
 </svg>"
