@@ -260,13 +260,13 @@ mod tests {
         let mut share = with_rtt(RTT);
         let mut now = Instant::now();
         let mut streams = [StreamShare::default(), StreamShare::default()];
-        // A measuring interval takes 0.75 ms. Every other interval has 100 bytes of the second stream.
+        // A measuring interval takes 0.75 ms, that is 75 steps. One has only 100 bytes of `other`.
         for step in 0..100_000 {
             now += Duration::from_micros(10);
             let [bulk, other] = &mut streams;
-            match step % 150 {
-                0..75 => share.consume(now, other, 10_000),
-                100 => share.consume(now, other, 100),
+            match step % 400 {
+                0..200 => share.consume(now, other, 10_000),
+                300 => share.consume(now, other, 100),
                 _ => share.consume(now, bulk, 10_000),
             };
         }
