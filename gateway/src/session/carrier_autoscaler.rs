@@ -4,9 +4,9 @@
 //! Next to small streams, bulk gets a second carrier, also on a short path, because small streams
 //! cannot overtake the bulk that a carrier has taken.
 //!
-//! Apart from that, the autoscaler requests more carriers while the network holds up all bulk carriers. The round
-//! trip time must also be long enough for a window to limit the rate. What holds up the carriers
-//! decides how many more it requests:
+//! Apart from that, the autoscaler requests more carriers while the network holds up all bulk
+//! carriers. The round trip time must also be long enough for a window to limit the rate. What holds
+//! up the carriers decides how many more it requests:
 //! - A congestion window: as many carriers as streams send bulk, as soon as the rate is steady. So
 //!   the streams of the session get the same share of a bottleneck as without the mux, and never a
 //!   larger share. The new carriers are on trial: the autoscaler keeps them only if the rate rises.

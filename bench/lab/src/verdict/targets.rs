@@ -395,6 +395,7 @@ fn beside_bulk(system: System) -> Vec<Target> {
     let keystrokes =
         |measure, bound| on_loopback(system, Scenario::Keystrokes, None, measure, bound);
     vec![
+        ping_pong(1, Added(Metric::P99Us, Direct), AtMost(1_000.0)),
         ping_pong(1, Added(Metric::P99Us, RelayCopy), AtMost(500.0)),
         ping_pong(1, Value(Metric::BulkPercent), AtLeast(85.0)),
         ping_pong(10, Added(Metric::P99Us, Direct), AtMost(4_000.0)),

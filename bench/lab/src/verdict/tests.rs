@@ -175,10 +175,10 @@ fn exchanges_beside_bulk_may_add_little_and_cost_the_bulk_a_seventh() {
         missed.collect::<Vec<bool>>()
     };
     let native = System::MuxgateNative;
-    // The three verdicts are: the 99th percentile itself, its difference to the relay, and the
-    // rate of bulk.
-    assert_eq!(missed(native, 1, 1_700.0, 85.0), [false, false, false]);
-    assert_eq!(missed(native, 1, 1_701.0, 84.0), [false, true, true]);
+    // The four verdicts are: the 99th percentile itself, its differences to the direct path and to
+    // the relay, and the rate of bulk.
+    assert_eq!(missed(native, 1, 1_700.0, 85.0), [false; 4]);
+    assert_eq!(missed(native, 1, 1_701.0, 84.0), [false, true, true, true]);
     assert_eq!(missed(native, 10, 4_700.0, 10.0), [false]);
     assert_eq!(missed(native, 10, 4_701.0, 10.0), [true]);
     assert_eq!(missed(System::MuxgateJmux, 1, 7_000.0, 10.0), [false]);
