@@ -17,6 +17,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use muxbench::statistics::spread;
 use muxtunnel_bench_api::PROBES;
+use muxtunnel_gateway_config::status::Splice;
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::{
@@ -135,6 +136,11 @@ impl<'a> Bench<'a> {
             .saturating_sub(own);
         let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
         let mut figures = outcome.figures;
+        if scenario == Scenario::BulkIperf2
+            && let Some(spliced) = running.spliced(&self.network, muxgate)?
+        {
+            figures.extend(splicing(&spliced, outcome.bytes as f64));
+        }
         figures.extend(self.cost(&mut running, outcome.bytes, used)?);
         if system != System::Direct {
             let metrics = [Metric::EntryQueuedPercent, Metric::ExitQueuedPercent];
@@ -199,6 +205,18 @@ impl<'a> Bench<'a> {
         }
         Ok(time)
     }
+}
+
+/// The parts of `bytes` of payload, sent by clients, that entry and exit spliced or copied.
+fn splicing([entry, exit]: &[Splice; 2], bytes: f64) -> Figures {
+    let percent = |part: u64| 100.0 * part as f64 / bytes;
+    let lacking = (entry.pipes_lacking + exit.pipes_lacking) as f64;
+    Figures::from([
+        (Metric::EntrySplicedPercent, percent(entry.bytes_sent)),
+        (Metric::ExitSplicedPercent, percent(exit.bytes_received)),
+        (Metric::ExitFellBackPercent, percent(exit.bytes_fallen_back)),
+        (Metric::PipesLackingPerGb, lacking / (bytes / 1e9)),
+    ])
 }
 
 /// The median time of [`PROBES`] exchanges of one byte with the server of the load.

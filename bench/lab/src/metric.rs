@@ -58,6 +58,17 @@ pub(crate) enum Metric {
     EntryQueuedPercent,
     /// Like [`Self::EntryQueuedPercent`], for the exit.
     ExitQueuedPercent,
+    /// Payload that the entry moved from clients to carriers without a copy, in per cent of the
+    /// received payload.
+    EntrySplicedPercent,
+    /// Payload that the exit moved from carriers to targets without a copy, in per cent of the
+    /// received payload.
+    ExitSplicedPercent,
+    /// Payload that the exit copied although the amount was enough for a splice, in per cent of the
+    /// received payload.
+    ExitFellBackPercent,
+    /// Number of times that a gateway had no pipe for a splice, for 10^9 bytes of payload.
+    PipesLackingPerGb,
     /// Peak memory of the entry, MiB.
     EntryRssMib,
     /// Peak memory of the exit, MiB.
@@ -91,6 +102,10 @@ impl Metric {
             Self::CpuSPerGb => "CPU-s/GB",
             Self::EntryQueuedPercent => "entry wait %",
             Self::ExitQueuedPercent => "exit wait %",
+            Self::EntrySplicedPercent => "in spliced %",
+            Self::ExitSplicedPercent => "out spliced %",
+            Self::ExitFellBackPercent => "fell back %",
+            Self::PipesLackingPerGb => "no pipe/GB",
             Self::EntryRssMib => "entry MiB",
             Self::ExitRssMib => "exit MiB",
         }
@@ -105,6 +120,8 @@ impl Metric {
             | Self::OthersPercent
             | Self::Jain
             | Self::DuplexPercent
+            | Self::EntrySplicedPercent
+            | Self::ExitSplicedPercent
             | Self::Streams => false,
             Self::P50Us
             | Self::P99Us
@@ -122,6 +139,8 @@ impl Metric {
             | Self::CpuSPerGb
             | Self::EntryQueuedPercent
             | Self::ExitQueuedPercent
+            | Self::ExitFellBackPercent
+            | Self::PipesLackingPerGb
             | Self::EntryRssMib
             | Self::ExitRssMib => true,
         }

@@ -226,6 +226,11 @@ impl System {
         self.gateways().is_some()
     }
 
+    /// Whether the system consists of muxgate gateways that splice payload.
+    pub(crate) fn splices(self) -> bool {
+        self.gateways().is_some_and(Gateways::splices)
+    }
+
     /// Whether the system carries IP packets. If so, clients connect to the server's address, and
     /// the system forwards no port.
     pub(crate) fn carries_packets(self) -> bool {

@@ -323,7 +323,7 @@ impl Entry {
             exits: watch::Sender::default(),
             left: RefCell::default(),
             workers: worker.workers,
-            sessions: Sessions::on_one_of(worker.workers),
+            sessions: Sessions::new(),
             listeners: RefCell::default(),
             tasks: Tasks::default(),
             phase: worker.phase,

@@ -90,7 +90,7 @@ pub(crate) async fn run(
     let network = configured.network.as_ref();
     let network = Network::of(&worker, queues.as_ref(), network, Side::Accepts)?;
     let mut packets = tokio::task::spawn_local(network::run(network.clone()));
-    let (phase, workers) = (worker.phase.clone(), worker.workers);
+    let phase = worker.phase.clone();
     let exit = Rc::new(Exit {
         reverse: Reverse::new(&worker),
         worker,
@@ -99,7 +99,7 @@ pub(crate) async fn run(
         takes_any,
         carriers_max: configured.carriers_max,
         handover,
-        sessions: Sessions::on_one_of(workers),
+        sessions: Sessions::new(),
         by_id: RefCell::default(),
         ssh,
         network,

@@ -28,9 +28,11 @@ use muxtunnel_gateway_config::POOL_MAX;
 /// window does.
 const RTT_MIN: Duration = Duration::from_millis(2);
 /// How long buffers have to hold up all bulk carriers before the number of carriers rises: this
-/// number of round trips, but at least [`HELD_MIN`] and at most [`HELD_MAX`]. Congestion windows
-/// have to hold them up for [`HELD_MIN`] with a steady rate, or for [`HELD_MAX`].
-const HELD_RTTS: u32 = 10;
+/// number of round trips, but at least [`HELD_BY_BUFFERS_MIN`] and at most [`HELD_MAX`].
+const HELD_RTTS: u32 = 5;
+const HELD_BY_BUFFERS_MIN: Duration = Duration::from_millis(500);
+/// Congestion windows have to hold up all bulk carriers for this time with a steady rate, or for
+/// [`HELD_MAX`].
 const HELD_MIN: Duration = Duration::from_secs(1);
 const HELD_MAX: Duration = Duration::from_secs(3);
 /// Length of a trial: this number of round trips, but at least [`TRIAL_MIN`] and at most
@@ -281,14 +283,18 @@ impl CarrierAutoscaler {
             return;
         }
         let (up, before) = std::mem::replace(&mut self.last, (sample.up, sample.rate));
-        if up != sample.up {
+        // A part of this time was with another number of carriers.
+        let passed = if up == sample.up {
+            passed
+        } else {
             (self.held, self.held_by_buffers) = (Duration::ZERO, Duration::ZERO);
-        }
+            Duration::ZERO
+        };
         self.held += passed;
         self.each = sample.rate / sample.bulk as f64;
         if sample.is_held_by_buffers() {
             self.held_by_buffers += passed;
-            let enough = (sample.rtt * HELD_RTTS).clamp(HELD_MIN, HELD_MAX);
+            let enough = (sample.rtt * HELD_RTTS).clamp(HELD_BY_BUFFERS_MIN, HELD_MAX);
             let helped = self.doubled.is_none_or(|doubled| doubled.helped(sample));
             if self.held_by_buffers >= enough && helped {
                 self.doubled = Some(Doubled {

@@ -54,7 +54,7 @@ use crate::session::handover::Place;
 use crate::session::mux::{Dialler, Listeners, NoCarrier, NotOpened, Refused};
 use crate::stream::buffers::SMALL_BYTES;
 use crate::stream::early_data::Connection;
-use crate::stream::pipe::{Pipe, Pipes};
+use crate::stream::pipe::{Pipe, Way};
 use deadlines::Deadline;
 use door::SessionCell;
 use incoming::Incoming;
@@ -278,14 +278,13 @@ impl Driver {
         }
     }
 
-    /// Takes one of `pipes`, if at least `count` pipes are free. `None`: the caller has to copy the
-    /// payload.
-    fn pipe(&self, pipes: &Rc<Pipes>, count: usize) -> Option<Pipe> {
-        let pipe = if pipes.has(count) { pipes.take() } else { None };
-        if pipe.is_none() {
+    /// Takes `N` pipes. `None`: the caller has to copy the payload.
+    fn pipes<const N: usize>(&self, way: Way) -> Option<[Pipe; N]> {
+        let pipes = self.share.pool().pipes.take(way);
+        if pipes.is_none() {
             self.telemetry.splices.pipes_lacking.add(1);
         }
-        pipe
+        pipes
     }
 
     async fn run_stream(self: &Rc<Self>, io: Rc<StreamIo>) {

@@ -39,14 +39,14 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// An empty set for one of `workers` workers.
-    pub(crate) fn on_one_of(workers: usize) -> Self {
+    /// An empty set.
+    pub(crate) fn new() -> Self {
         Self {
             running: RefCell::default(),
             delivering: Rc::default(),
             next: Cell::new(0),
             ended: Notify::new(),
-            pool: Pool::for_one_of(workers),
+            pool: Pool::of_worker(),
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
     async fn the_oldest_that_goes_away_makes_room_and_all_are_ended_at_last() {
         let tasks = tokio::task::LocalSet::new();
         let test = async {
-            let all = Rc::new(Sessions::on_one_of(1));
+            let all = Rc::new(Sessions::new());
             let memories = [silent(None), silent(None), silent(None)];
             let sessions = memories.each_ref().map(Memory::shared);
             run(&all, &sessions);
@@ -208,7 +208,7 @@ mod tests {
     async fn a_drain_waits_for_the_streams_of_sessions_that_have_ended() {
         let tasks = tokio::task::LocalSet::new();
         let test = async {
-            let all = Rc::new(Sessions::on_one_of(1));
+            let all = Rc::new(Sessions::new());
             let memory = silent(None);
             memory.has_streams(1);
             run(&all, &[memory.shared()]);

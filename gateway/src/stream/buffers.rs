@@ -66,21 +66,19 @@ impl Size {
     }
 }
 
-/// The idle buffers and pipes of one worker. The default has no pipes.
+/// The idle buffers of one worker, and the pipes of its process. The default has pipes of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     small: RefCell<Vec<Box<[u8]>>>,
     large: RefCell<Vec<Box<[u8]>>>,
-    pub(crate) source_pipes: Rc<Pipes>,
-    pub(crate) sink_pipes: Rc<Pipes>,
+    pub(crate) pipes: Arc<Pipes>,
 }
 
 impl Pool {
-    /// The pool of one of `workers` workers.
-    pub(crate) fn for_one_of(workers: usize) -> Rc<Self> {
+    /// The pool of a worker of this process.
+    pub(crate) fn of_worker() -> Rc<Self> {
         Rc::new(Self {
-            source_pipes: Pipes::of_sources(workers),
-            sink_pipes: Pipes::of_sinks(workers),
+            pipes: Pipes::of_process(),
             ..Self::default()
         })
     }

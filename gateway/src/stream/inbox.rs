@@ -55,6 +55,14 @@ impl Inbox {
         pipes.count()
     }
 
+    /// The pipe at the end of the queue, if the last bytes are in a pipe.
+    pub(crate) fn last_pipe(&mut self) -> Option<&mut Pipe> {
+        match self.chunks.back_mut() {
+            Some(Chunk::Pipe(pipe)) => Some(pipe),
+            Some(Chunk::Memory { .. }) | None => None,
+        }
+    }
+
     /// Appends the content of `pipe`.
     pub(crate) fn push_pipe(&mut self, pipe: Pipe) {
         self.chunks.push_back(Chunk::Pipe(pipe));
@@ -146,7 +154,7 @@ mod tests {
     use proptest::prelude::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::pipe::Pipes;
+    use super::super::pipe::Way;
     use super::*;
     use crate::io::duplex::writable;
     use crate::io::local_socket::LocalSocket;
@@ -156,14 +164,16 @@ mod tests {
         let ((mut client, from), (to, mut server)) = (pair().await, pair().await);
         client.write_all(b"-one--two-").await.unwrap();
         from.readable().await.unwrap();
-        let (pool, pipes) = (Rc::new(Pool::default()), Pipes::of_sinks(1));
+        let pool = Rc::new(Pool::default());
         let mut inbox = Inbox::default();
         inbox.push(&pool, b"begin");
         for _ in 0..2 {
-            let mut pipe = pipes.take().unwrap();
-            pipe.fill(&from, 5).unwrap();
+            let [mut pipe] = pool.pipes.take(Way::ToLocal).unwrap();
+            pipe.fill(&from, 2).unwrap();
             inbox.push_pipe(pipe);
+            inbox.last_pipe().unwrap().fill(&from, 3).unwrap();
             inbox.push(&pool, b"memory");
+            assert!(inbox.last_pipe().is_none());
         }
         assert_eq!(inbox.pipes(), 2);
         let to = LocalSocket::from(to);

@@ -1,20 +1,21 @@
 //! Pipes: payload that moves from one socket to another without a copy (splice(2)).
 //!
-//! A pipe is taken empty from its worker's [`Pipes`], filled once from one socket, drained into
+//! A pipe is taken empty from the [`Pipes`] of the process, filled from one socket, drained into
 //! another, and returned. Dropping a pipe discards its remaining content. A second pipe (tee(2))
-//! retains payload that a session may have to retransmit; both pipes refer to the same memory. A
-//! worker has a fixed number of pipes for each direction. If all of them are in use, payload is
-//! copied. Payload is also copied if the process has no open files for a further pipe
-//! ([`crate::base::open_files`]), or if the kernel refuses a further pipe. The kernel's limit is
-//! `pipe-user-pages-soft` (pipe(7)), and applies to all gateways of a node that run as the same
-//! user.
+//! retains payload that a session may have to retransmit; both pipes refer to the same memory. All
+//! workers share the pipes of the process, so each worker has as many as it needs. If all pipes are
+//! in use, payload is copied. Payload is also copied for a short time after the process had no open
+//! files for a further pipe ([`crate::base::open_files`]), or after the kernel refused a further
+//! pipe. The kernel's limit is `pipe-user-pages-soft` (pipe(7)), and applies to all gateways of a
+//! node that run as the same user.
 
-use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, tee};
 use tokio::io::Interest;
 
@@ -27,34 +28,105 @@ use crate::io::socket::Socket;
 /// is the maximum size for an unprivileged process by default (`pipe-max-size`, pipe(7)). Transfers
 /// through pipes of a quarter of this size took a fifth more CPU time.
 pub(crate) const PIPE_BYTES: usize = 1 << 20;
+/// Size of a pipe if the kernel refuses [`PIPE_BYTES`].
+const SMALLER_BYTES: usize = 256 << 10;
 /// Below this size, a copy costs no more than the two calls for a pipe.
 pub(crate) const SPLICE_BYTES_MIN: usize = 32 << 10;
-/// Number of pipes of a process for payload to carriers, including retained payload. The workers
-/// share the pipes equally, but each worker has at least two. So with more than eight workers, the
-/// process has more pipes.
-const SOURCE_PIPES_MAX: usize = 16;
-/// Number of pipes of a process for payload to local sockets. The workers share the pipes equally,
-/// but each worker has at least one. With up to eight workers, all pipes of a process take at most
-/// 24 MiB. An unprivileged user has 64 MiB for all pipes.
-const SINK_PIPES_MAX: usize = 8;
-
-/// Time for which no further pipe is created after the process had no open files for one.
-const OUT_OF_FILES_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of pipes of a process. They take 40 of the 64 MiB that an unprivileged user has
+/// for pipes by default.
+const PIPES_MAX: usize = 40;
+/// Maximum number of pipes in use with payload to carriers, including retained payload. The other
+/// pipes remain for payload to local sockets.
+const SOURCE_PIPES_MAX: usize = 32;
+/// Maximum number of pipes in use with payload to local sockets. The other pipes remain for payload
+/// to carriers, because local sockets that stall hold their pipes.
+const SINK_PIPES_MAX: usize = 24;
+/// Maximum number of idle pipes that a process keeps. The rest of the user's limit remains for other
+/// gateways.
+const IDLE_MAX: usize = 16;
+/// How many pipes one stream may hold while its local socket stalls.
+pub(crate) const STREAM_PIPES_MAX: usize = 4;
+/// Time for which no further pipe is created after the process had no open files for one, or the
+/// kernel refused one.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
-/// The pipes of one worker. The default has no pipes.
-#[derive(Debug, Default)]
+/// Where the payload of a pipe goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From a local socket to a carrier.
+    ToCarrier,
+    /// From a carrier to a local socket.
+    ToLocal,
+}
+
+/// The pipes of a process.
+#[derive(Debug)]
 pub(crate) struct Pipes {
-    idle: RefCell<Vec<Ends>>,
-    /// How many more pipes may be created.
-    left: Cell<usize>,
-    /// The process has no open files for further pipes before this time; `None`: it has.
-    out_of_files: Cell<Option<Instant>>,
-    /// How many pipes one stream may hold.
-    a_stream: usize,
+    state: Mutex<State>,
     /// Receives discarded content; `None`: the pipe is closed instead.
     null: Option<File>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Ends>,
+    to_carriers: usize,
+    to_local: usize,
+    /// No further pipe is created before this time.
+    refused_until: Option<Instant>,
+    /// Whether the log has the kernel's refusal.
+    is_logged: bool,
+}
+
+impl State {
+    fn used(&mut self, way: Way) -> &mut usize {
+        match way {
+            Way::ToCarrier => &mut self.to_carriers,
+            Way::ToLocal => &mut self.to_local,
+        }
+    }
+
+    /// Whether `count` more pipes may be in use for `way`.
+    fn permits(&mut self, way: Way, count: usize) -> bool {
+        let most = match way {
+            Way::ToCarrier => SOURCE_PIPES_MAX,
+            Way::ToLocal => SINK_PIPES_MAX,
+        };
+        self.to_carriers + self.to_local + count <= PIPES_MAX && *self.used(way) + count <= most
+    }
+
+    /// An empty pipe; `None`: none is idle, and none can be created now.
+    fn take(&mut self) -> Option<Ends> {
+        self.idle.pop().or_else(|| self.make())
+    }
+
+    fn make(&mut self) -> Option<Ends> {
+        if let Some(until) = self.refused_until
+            && Instant::now() < until
+        {
+            return None;
+        }
+        match Ends::make() {
+            Ok(ends) => {
+                self.refused_until = None;
+                return Some(ends);
+            }
+            Err(error) if is_out_of_files(&error) => {}
+            Err(error) if self.is_logged => {
+                tracing::debug!(%error, "The system grants no more pipes")
+            }
+            Err(error) => {
+                tracing::warn!(%error, "The system grants no more pipes, so the gateway copies some payload, which \
+                     takes more CPU time. Raise fs.pipe-user-pages-soft, or run fewer gateways of one user on this \
+                     node");
+                self.is_logged = true;
+            }
+        }
+        self.refused_until = Some(Instant::now() + REFUSED_PAUSE);
+        None
+    }
 }
 
 #[derive(Debug)]
@@ -63,100 +135,81 @@ struct Ends {
     input: OwnedFd,
 }
 
-impl Pipes {
-    /// Pipes for payload to carriers, for one of `workers` workers.
-    pub(crate) fn of_sources(workers: usize) -> Rc<Self> {
-        Self::part_of(SOURCE_PIPES_MAX, workers, 2)
+impl Ends {
+    fn make() -> std::io::Result<Self> {
+        let (output, input) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        for end in [&output, &input] {
+            open_files::check(end, Use::Stream).map_err(std::io::Error::other)?;
+        }
+        fcntl_setpipe_size(&input, PIPE_BYTES)
+            .or_else(|_| fcntl_setpipe_size(&input, SMALLER_BYTES))?;
+        Ok(Self { output, input })
     }
+}
 
-    /// Pipes for payload to local sockets, for one of `workers` workers.
-    pub(crate) fn of_sinks(workers: usize) -> Rc<Self> {
-        Self::part_of(SINK_PIPES_MAX, workers, 1)
-    }
-
-    fn part_of(all: usize, workers: usize, least: usize) -> Rc<Self> {
-        let part = (all / workers.max(1)).max(least);
-        Rc::new(Self {
-            idle: RefCell::default(),
-            left: Cell::new(part),
-            out_of_files: Cell::new(None),
-            a_stream: part.div_ceil(2),
+impl Default for Pipes {
+    fn default() -> Self {
+        Self {
+            state: Mutex::default(),
             null: File::options().write(true).open("/dev/null").ok(),
-        })
+        }
+    }
+}
+
+impl Pipes {
+    /// The pipes of this process.
+    pub(crate) fn of_process() -> Arc<Self> {
+        static OF_PROCESS: OnceLock<Arc<Pipes>> = OnceLock::new();
+        Arc::clone(OF_PROCESS.get_or_init(Arc::default))
     }
 
-    /// How many pipes one stream may hold while its socket stalls: half of the worker's pipes.
-    pub(crate) fn a_stream(&self) -> usize {
-        self.a_stream
-    }
-
-    /// Whether at least `count` pipes are free.
-    pub(crate) fn has(&self, count: usize) -> bool {
-        let further = match self.lacks_files() {
-            true => 0,
-            false => self.left.get(),
-        };
-        self.idle.borrow().len() + further >= count
-    }
-
-    /// Takes an empty pipe; `None`: no pipe is free.
-    pub(crate) fn take(self: &Rc<Self>) -> Option<Pipe> {
-        let idle = self.idle.borrow_mut().pop();
-        let ends = idle.or_else(|| self.make())?;
-        Some(Pipe {
-            ends: Some(ends),
-            held: 0,
-            home: Rc::clone(self),
-        })
-    }
-
-    fn lacks_files(&self) -> bool {
-        let until = self.out_of_files.get();
-        until.is_some_and(|until| Instant::now() < until)
-    }
-
-    fn make(&self) -> Option<Ends> {
-        let left = self.left.get().checked_sub(1)?;
-        if self.lacks_files() {
+    /// Takes `N` empty pipes; `None`: fewer are free, and the caller has to copy the payload.
+    pub(crate) fn take<const N: usize>(self: &Arc<Self>, way: Way) -> Option<[Pipe; N]> {
+        let mut state = self.state.lock();
+        if !state.permits(way, N) {
             return None;
         }
-        match make() {
-            Ok(ends) => {
-                self.left.set(left);
-                Some(ends)
-            }
-            Err(error) if is_out_of_files(&error) => {
-                let until = Instant::now() + OUT_OF_FILES_PAUSE;
-                self.out_of_files.set(Some(until));
-                None
-            }
-            Err(error) => {
-                tracing::warn!(%error, "The system grants no more pipes, so the gateway copies some payload, which \
-                     takes more CPU time. Raise fs.pipe-user-pages-soft, or run fewer gateways of one user on this \
-                     node");
-                self.left.set(0);
-                None
-            }
+        let taken: [_; N] = std::array::from_fn(|_| state.take());
+        if taken.iter().any(Option::is_none) {
+            state.idle.extend(taken.into_iter().flatten());
+            return None;
         }
+        *state.used(way) += N;
+        drop(state);
+        Some(taken.map(|ends| Pipe {
+            ends,
+            held: 0,
+            way,
+            home: Arc::clone(self),
+        }))
+    }
+
+    /// Number of pipes in use.
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> usize {
+        let state = self.state.lock();
+        state.to_carriers + state.to_local
     }
 }
 
-fn make() -> std::io::Result<Ends> {
-    let (output, input) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    for end in [&output, &input] {
-        open_files::check(end, Use::Stream).map_err(std::io::Error::other)?;
-    }
-    fcntl_setpipe_size(&input, PIPE_BYTES)?;
-    Ok(Ends { output, input })
+/// The result of [`Pipe::fill`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// This number of bytes, or 0 at the end of file.
+    Bytes(usize),
+    /// The pipe has content and took nothing: it is full, or the socket has no bytes. An empty pipe
+    /// tells these cases apart, and is never full.
+    Full,
 }
 
-/// One pipe and its content. Dropping the value returns the pipe to its worker.
+/// One pipe and its content. Dropping the value returns the pipe.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     /// Both ends; `None` only during the drop.
     ends: Option<Ends>,
     held: usize,
-    home: Rc<Pipes>,
+    way: Way,
+    home: Arc<Pipes>,
 }
 
 impl Pipe {
@@ -170,19 +223,17 @@ impl Pipe {
         self.ends.as_ref().ok_or_else(gone)
     }
 
-    /// Creates another pipe with the same content.
+    /// Copies the references to the whole content into `twin`, which is empty.
     ///
     /// # Errors
-    /// The error of tee(2). `WouldBlock`: no pipe is free, or the new pipe has too little room.
-    pub(crate) fn twin(&self) -> std::io::Result<Self> {
-        let none = || std::io::Error::from(std::io::ErrorKind::WouldBlock);
-        let mut twin = self.home.take().ok_or_else(none)?;
+    /// The error of tee(2). `WouldBlock`: `twin` has too little room.
+    pub(crate) fn duplicate_into(&self, twin: &mut Self) -> std::io::Result<()> {
         let (output, input) = (&self.ends()?.output, &twin.ends()?.input);
         twin.held = tee(output, input, self.held, SpliceFlags::NONBLOCK)?;
         if twin.held < self.held {
-            return Err(none());
+            return Err(std::io::ErrorKind::WouldBlock.into());
         }
-        Ok(twin)
+        Ok(())
     }
 
     /// Returns a copy of the whole content, preceded by `before` bytes of room.
@@ -198,21 +249,27 @@ impl Pipe {
         Ok(bytes)
     }
 
-    /// Moves up to `bytes` from `from` into the empty pipe. Returns their number, or 0 at the end
-    /// of file. The function moves fewer bytes if fewer are available, or if the pipe is full: a
-    /// pipe has 256 slots for pieces of memory.
+    /// Moves up to `bytes` from `from` to the end of the content. The function moves fewer bytes if
+    /// fewer are available, or if the pipe becomes full: a pipe has 256 slots for pieces of memory.
     ///
     /// # Errors
     /// The error of splice(2). `WouldBlock`: no bytes are available until the socket is ready
     /// again.
-    pub(crate) fn fill(&mut self, from: &impl Socket, bytes: usize) -> std::io::Result<usize> {
-        debug_assert_eq!(self.held, 0, "would block for two reasons");
+    pub(crate) fn fill(&mut self, from: &impl Socket, bytes: usize) -> std::io::Result<Filled> {
         let input = &self.ends()?.input;
-        let length = from.try_io(Interest::READABLE, || {
-            Ok(splice(from, None, input, None, bytes, FLAGS)?)
+        let has_content = self.held > 0;
+        let filled = from.try_io(Interest::READABLE, || {
+            match splice(from, None, input, None, bytes, FLAGS) {
+                Ok(length) => Ok(Filled::Bytes(length)),
+                // A full pipe has the same error as a socket without bytes.
+                Err(Errno::AGAIN) if has_content => Ok(Filled::Full),
+                Err(error) => Err(error.into()),
+            }
         })?;
-        self.held += length;
-        Ok(length)
+        if let Filled::Bytes(length) = filled {
+            self.held += length;
+        }
+        Ok(filled)
     }
 
     /// Writes at most `limit` bytes to `to`. Returns how many bytes `to` took. Some bytes may
@@ -244,10 +301,10 @@ impl Drop for Pipe {
             let thrown_away = splice(&ends.output, None, null, None, self.held, FLAGS);
             self.held -= thrown_away.unwrap_or(0);
         }
-        if self.held == 0 {
-            self.home.idle.borrow_mut().push(ends);
-        } else {
-            self.home.left.set(self.home.left.get() + 1);
+        let mut state = self.home.state.lock();
+        *state.used(self.way) -= 1;
+        if self.held == 0 && state.idle.len() < IDLE_MAX {
+            state.idle.push(ends);
         }
     }
 }
@@ -259,23 +316,27 @@ mod tests {
 
     use super::*;
 
+    fn take() -> Pipe {
+        let [pipe] = Arc::<Pipes>::default().take(Way::ToLocal).unwrap();
+        pipe
+    }
+
     #[tokio::test]
     async fn bytes_go_from_socket_to_socket_in_order() {
         let ((mut client, from), (to, mut server)) = (pair().await, pair().await);
-        let mut pipe = Pipes::of_sinks(1).take().unwrap();
+        let mut pipe = take();
         client.write_all(b"hello").await.unwrap();
         from.readable().await.unwrap();
-        assert_eq!(pipe.fill(&from, 4).unwrap(), 4);
+        assert_eq!(pipe.fill(&from, 4).unwrap(), Filled::Bytes(4));
         to.writable().await.unwrap();
         assert_eq!((pipe.drain(&to, 3).unwrap(), pipe.held()), (3, 1));
-        assert_eq!((pipe.drain(&to, usize::MAX).unwrap(), pipe.held()), (1, 0));
-        assert_eq!(pipe.fill(&from, 4).unwrap(), 1);
-        assert_eq!(pipe.drain(&to, usize::MAX).unwrap(), 1);
+        assert_eq!(pipe.fill(&from, 4).unwrap(), Filled::Bytes(1));
+        assert_eq!((pipe.drain(&to, usize::MAX).unwrap(), pipe.held()), (2, 0));
         let nothing = pipe.fill(&from, 4).unwrap_err();
         assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
         drop(client);
         from.readable().await.unwrap();
-        assert_eq!(pipe.fill(&from, 4).unwrap(), 0);
+        assert_eq!(pipe.fill(&from, 4).unwrap(), Filled::Bytes(0));
         drop(to);
         let mut all = Vec::new();
         server.read_to_end(&mut all).await.unwrap();
@@ -285,7 +346,7 @@ mod tests {
     #[tokio::test]
     async fn a_socket_that_is_full_leaves_the_rest_in_the_pipe() {
         let ((client, from), (to, _server)) = (pair().await, pair().await);
-        let mut pipe = Pipes::of_sinks(1).take().unwrap();
+        let mut pipe = take();
         to.writable().await.unwrap();
         while pipe.held() == 0 {
             client.writable().await.unwrap();
@@ -300,30 +361,68 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_has_its_part_of_the_pipes_and_gets_each_back_empty() {
+    async fn an_empty_pipe_tells_a_full_pipe_from_a_socket_without_bytes() {
+        let (mut client, from) = pair().await;
+        let mut pipe = take();
+        let mut sent = 0;
+        // One byte in each segment takes one slot.
+        client.set_nodelay(true).unwrap();
+        let filled = loop {
+            client.write_all(&[1]).await.unwrap();
+            sent += 1;
+            from.readable().await.unwrap();
+            match pipe.fill(&from, 1) {
+                Ok(Filled::Bytes(1)) => {}
+                other => break other.unwrap(),
+            }
+        };
+        assert_eq!((filled, pipe.held()), (Filled::Full, sent - 1));
+        // The socket is still readable.
+        let mut another = take();
+        assert_eq!(another.fill(&from, 2).unwrap(), Filled::Bytes(1));
+        assert_eq!(another.fill(&from, 2).unwrap(), Filled::Full);
+        let nothing = take().fill(&from, 2).unwrap_err();
+        assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+    }
+
+    #[tokio::test]
+    async fn each_way_leaves_pipes_to_the_other_and_each_pipe_comes_back_empty() {
         let (mut client, from) = pair().await;
         let (to, mut server) = pair().await;
         client.write_all(b"thrown away").await.unwrap();
         from.readable().await.unwrap();
         to.writable().await.unwrap();
-        let pipes = Pipes::of_sources(20);
-        let mut held: Vec<_> = std::iter::from_fn(|| pipes.take()).collect();
-        assert_eq!(held.len(), 2);
-        held[0].fill(&from, 6).unwrap();
-        held.clear();
-        let mut again: Vec<_> = std::iter::from_fn(|| pipes.take()).collect();
-        assert_eq!(again.len(), 2);
-        for (pipe, bytes) in again.iter_mut().zip([1, 4]) {
-            assert_eq!(pipe.fill(&from, bytes).unwrap(), bytes);
-            assert_eq!(pipe.drain(&to, usize::MAX).unwrap(), bytes);
-        }
+        let pipes = Arc::<Pipes>::default();
+        let one = |way| pipes.take(way).map(|[pipe]| pipe);
+        let mut held: Vec<_> = std::iter::from_fn(|| one(Way::ToCarrier)).collect();
+        assert_eq!(held.len(), SOURCE_PIPES_MAX);
+        held.extend(std::iter::from_fn(|| one(Way::ToLocal)));
+        assert_eq!(held.len(), PIPES_MAX);
+        let mut pipe = held.pop().unwrap();
+        pipe.fill(&from, 6).unwrap();
+        drop(pipe);
+        let mut again = one(Way::ToLocal).unwrap();
+        assert_eq!(again.fill(&from, 5).unwrap(), Filled::Bytes(5));
+        assert_eq!(again.drain(&to, usize::MAX).unwrap(), 5);
+        drop((again, held));
+        assert_eq!(pipes.used(), 0);
+        assert_eq!(pipes.state.lock().idle.len(), IDLE_MAX);
+        let held: Vec<_> = std::iter::from_fn(|| one(Way::ToLocal)).collect();
+        assert_eq!(held.len(), SINK_PIPES_MAX);
         let mut rest = [0; 5];
         server.read_exact(&mut rest).await.unwrap();
         assert_eq!(&rest, b" away");
-        let (of_sources, of_sinks) = (Pipes::of_sources(64), Pipes::of_sinks(64));
-        let held = [&of_sources, &of_sources, &of_sinks].map(Pipes::take);
-        assert!(held.iter().all(Option::is_some));
-        assert!(of_sources.take().is_none() && of_sinks.take().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_pair_is_taken_whole_or_not() {
+        let pipes = Arc::<Pipes>::default();
+        let one = || pipes.take(Way::ToLocal).map(|[pipe]| pipe);
+        let mut held: Vec<_> = std::iter::from_fn(one).collect();
+        held.pop();
+        assert!(pipes.take::<2>(Way::ToLocal).is_none());
+        assert_eq!(pipes.used(), held.len());
+        assert!(one().is_some());
     }
 
     #[tokio::test]
@@ -333,11 +432,9 @@ mod tests {
         client.write_all(b"kept").await.unwrap();
         from.readable().await.unwrap();
         to.writable().await.unwrap();
-        let mut pipe = Pipes::of_sources(64).take().unwrap();
+        let [mut pipe, mut twin] = Arc::<Pipes>::default().take(Way::ToCarrier).unwrap();
         pipe.fill(&from, 4).unwrap();
-        let mut twin = pipe.twin().unwrap();
-        let no_third = pipe.twin().unwrap_err();
-        assert_eq!(no_third.kind(), std::io::ErrorKind::WouldBlock);
+        pipe.duplicate_into(&mut twin).unwrap();
         pipe.drain(&to, usize::MAX).unwrap();
         drop(pipe);
         assert_eq!(twin.held(), 4);

@@ -95,6 +95,8 @@ fn a_figure_of_the_machine_has_a_control() {
                 }
                 Metric::ReconnectMs | Metric::RecoveredMs => continue,
                 Metric::EntryQueuedPercent | Metric::ExitQueuedPercent => continue,
+                Metric::EntrySplicedPercent | Metric::ExitSplicedPercent => continue,
+                Metric::ExitFellBackPercent | Metric::PipesLackingPerGb => continue,
                 Metric::EntryRssMib | Metric::ExitRssMib => continue,
                 Metric::OutOfOrder | Metric::LostPercent | Metric::NoRoomPercent => continue,
             };

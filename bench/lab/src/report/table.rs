@@ -52,20 +52,35 @@ pub(crate) fn tables(report: &Report) -> String {
             .collect();
         rows.sort_by_key(|row| (row.key.connections, row.key.system));
         done.push((index, rows.len()));
-        push_table(&mut text, report, &rows);
+        let (scenario, name) = (first.key.scenario, first.key.scenario.name());
+        push_table(&mut text, report, &rows, (name, columns(scenario)));
+        rows.retain(|row| row.median(Metric::EntrySplicedPercent).is_some());
+        push_table(&mut text, report, &rows, ("splicing", SPLICING));
     }
     text
 }
 
-fn push_table(text: &mut String, report: &Report, rows: &[&Row]) {
+/// The columns of the table for rows with splicing gateways.
+const SPLICING: &[Column] = &[
+    Column::Median(Metric::EntrySplicedPercent),
+    Column::Median(Metric::ExitSplicedPercent),
+    Column::Median(Metric::ExitFellBackPercent),
+    Column::Median(Metric::PipesLackingPerGb),
+];
+
+/// Appends a table with a title; nothing without rows.
+fn push_table(
+    text: &mut String,
+    report: &Report,
+    rows: &[&Row],
+    (title, columns): (&str, &[Column]),
+) {
     let Some(key) = rows.first().map(|row| &row.key) else {
         return;
     };
-    let columns = columns(key.scenario);
     let _ = writeln!(
         text,
-        "\n{}, {}, {}",
-        key.scenario.name(),
+        "\n{title}, {}, {}",
         key.topology.name(),
         key.congestion_control
     );
@@ -264,6 +279,8 @@ fn shown(metric: Metric, value: f64) -> String {
         Metric::Jain | Metric::LostPercent | Metric::NoRoomPercent => format!("{value:.3}"),
         Metric::OutOfOrder => format!("{value:.2}"),
         Metric::EntryRssMib | Metric::ExitRssMib => format!("{value:.1}"),
+        Metric::EntrySplicedPercent | Metric::ExitSplicedPercent => format!("{value:.1}"),
+        Metric::ExitFellBackPercent | Metric::PipesLackingPerGb => format!("{value:.1}"),
         _ => format!("{value:.0}"),
     }
 }

@@ -7,12 +7,15 @@
 
 use std::{
     fs,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context, Result, ensure};
+use muxtunnel_gateway_config::status::Splice;
 use muxtunnel_gateway_config::{MTU_DEFAULT, QUIC_MTU_DEFAULT};
+use muxtunnel_testkit::namespace::Namespace;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
@@ -25,6 +28,9 @@ use crate::topology::{Place, TUNNEL, at};
 const ENTRY: &str = "entry";
 const EXIT: &str = "exit";
 const RENDEZVOUS: &str = "rendezvous";
+
+/// The admin port of the entry. The exit has the next port.
+const ADMIN_PORT: u16 = 6190;
 
 /// The names in the certificates of the dialling and of the accepting gateway.
 const DIALS: &str = "dials.example.com";
@@ -202,10 +208,7 @@ impl Gateways {
             let line = format!("{program} run --config {folder}/{}", file_of(name));
             Launch::new(place, &line)
         };
-        let (dials_at, accepts_at) = match self.way {
-            Way::Reverse => (Place::Exit, Place::Entry),
-            Way::Forward | Way::Dynamic(_) | Way::Visitor => (Place::Entry, Place::Exit),
-        };
+        let [dials_at, accepts_at] = self.places();
         let (accepts, dials) = (gateway(accepts_at, EXIT), gateway(dials_at, ENTRY));
         let mut launches = match self.way {
             Way::Visitor => {
@@ -220,6 +223,19 @@ impl Gateways {
             }
         }
         Ok(launches)
+    }
+
+    /// The places of the gateway that dials and of the gateway that accepts.
+    const fn places(self) -> [Place; 2] {
+        match self.way {
+            Way::Reverse => [Place::Exit, Place::Entry],
+            Way::Forward | Way::Dynamic(_) | Way::Visitor => [Place::Entry, Place::Exit],
+        }
+    }
+
+    /// Whether the gateways can splice payload.
+    pub(super) fn splices(self) -> bool {
+        self.splice && self.security == Security::None && self.packets.is_none()
     }
 
     /// Writes the configuration files of the gateways, and the files that they name.
@@ -291,6 +307,9 @@ impl Gateways {
         for (own, keys) in [(&mut entry, &keys.dials), (&mut exit, &keys.accepts)] {
             self.complete(own, keys, setup);
         }
+        let [dials, accepts] = self.places();
+        entry["admin"] = json!(admin_of(dials));
+        exit["admin"] = json!(admin_of(accepts));
         write_file(setup, EXIT, &exit)?;
         write_file(setup, ENTRY, &entry)
     }
@@ -355,6 +374,27 @@ struct Keys {
     dials: Value,
     exit: Value,
     accepts: Value,
+}
+
+/// The address of the admin port of the gateway at a place. On loopback, both places have the same
+/// addresses.
+fn admin_of(place: Place) -> String {
+    let port = match place {
+        Place::Entry => ADMIN_PORT,
+        _ => ADMIN_PORT + 1,
+    };
+    at(Ipv4Addr::LOCALHOST, port)
+}
+
+/// What the gateway at `place` spliced since its start.
+///
+/// # Errors
+/// `muxgate status` fails.
+pub(super) fn spliced(program: &Path, namespace: &Namespace, place: Place) -> Result<Splice> {
+    let mut command = Command::new(program);
+    command.args(["status", "--output", "json", "--admin", &admin_of(place)]);
+    let document: Value = serde_json::from_str(&namespace.run(&mut command)?)?;
+    Ok(serde_json::from_value(document["splice"].clone())?)
 }
 
 /// The configuration file of a gateway. The labs of other commits have the same names.

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use muxtunnel_gateway_config::status::Splice;
 
-use super::{Interface, START_PATIENCE, System};
+use super::{Interface, Muxgate, START_PATIENCE, System, muxgate};
 use crate::{
     network::Network,
     process::{Process, wait_until},
@@ -41,6 +42,23 @@ impl Running {
             .filter(|(place, _)| *place == at)
             .flat_map(|(_, process)| process.pids())
             .collect()
+    }
+
+    /// What the gateways of muxgate at entry and exit spliced so far; `None`: the system does not
+    /// splice, or its configuration files are those of another lab.
+    ///
+    /// # Errors
+    /// `muxgate status` fails.
+    pub(crate) fn spliced(
+        &self,
+        network: &Network,
+        muxgate: Muxgate<'_>,
+    ) -> Result<Option<[Splice; 2]>> {
+        if !self.system.splices() || muxgate.files.is_some() {
+            return Ok(None);
+        }
+        let ask = |place| muxgate::spliced(muxgate.program, network.namespace(place), place);
+        Ok(Some([ask(Place::Entry)?, ask(Place::Exit)?]))
     }
 
     /// Whether a process of the system has ended by itself.

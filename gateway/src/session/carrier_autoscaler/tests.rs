@@ -147,12 +147,19 @@ fn an_elephant_that_windows_hold_up_has_all_carriers_within_seconds_and_keeps_th
 }
 
 #[test]
-fn a_second_is_not_enough_to_be_sure() {
-    let mut model = Model::new();
-    model.run(1, ALL);
-    assert_eq!(model.up, 1);
-    model.run(1, ALL);
-    assert_eq!(model.up, 2);
+fn another_carrier_comes_after_five_round_trips_within_bounds() {
+    for (rtt_ms, samples) in [(20, 2), (100, 2), (200, 3), (2000, 7)] {
+        let mut model = Model {
+            rtt: Duration::from_millis(rtt_ms),
+            ..Model::new()
+        };
+        for _ in 0..samples {
+            model.step(ALL);
+            assert_eq!(model.up, 1, "{rtt_ms}");
+        }
+        model.step(ALL);
+        assert_eq!(model.up, 2, "{rtt_ms}");
+    }
 }
 
 /// Ten streams, each limited by the congestion window of its carrier, and at most 16 carriers.

@@ -18,7 +18,7 @@ use muxtunnel_proto::{
 use super::{Carrier, Driver, SessionEnd};
 use crate::io::duplex;
 use crate::stream::buffers::{Buffer, LARGE_BYTES, Size};
-use crate::stream::pipe::SPLICE_BYTES_MIN;
+use crate::stream::pipe::{Filled, SPLICE_BYTES_MIN};
 
 /// The read buffer has room for two control frames.
 const _: () = assert!(LARGE_BYTES >= 2 * CONTROL_BYTES_MAX);
@@ -161,14 +161,14 @@ impl Driver {
     ) -> Result<Step, SessionEnd> {
         if unread.filled == 0
             && let Some(announced) = self.announced(carrier)
-            && let Some(pipe) = self.pipe(&self.share.pool().sink_pipes, 1)
         {
-            return match self.splice_out(carrier, &announced, pipe) {
-                Ok(0) => Ok(Step::Closed),
-                Ok(length) => Ok(Step::Moved(length)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Step::Waits),
-                Err(error) => Err(error.into()),
-            };
+            match self.splice_out(carrier, &announced) {
+                Ok(Filled::Full) => {}
+                Ok(Filled::Bytes(0)) => return Ok(Step::Closed),
+                Ok(Filled::Bytes(length)) => return Ok(Step::Moved(length)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Step::Waits),
+                Err(error) => return Err(error.into()),
+            }
         }
         let mut buffer = unread
             .buffer

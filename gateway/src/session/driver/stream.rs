@@ -14,6 +14,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use muxtunnel_proto::{Refusal, Source, StreamId};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::Driver;
@@ -30,7 +31,7 @@ use crate::stream::early_data::{Connection, Early};
 use crate::stream::inbox::Inbox;
 use crate::stream::life::Cut;
 use crate::stream::local_stream::{End, LocalStream};
-use crate::stream::pipe::{Pipe, Pipes};
+use crate::stream::pipe::{Filled, Pipe, STREAM_PIPES_MAX};
 use crate::stream::reassembly::Reassembly;
 
 pub(crate) struct StreamIo {
@@ -358,30 +359,57 @@ impl StreamIo {
         taken
     }
 
-    /// Whether payload at `offset` can go through one of `pipes`, to the socket or to the end of
-    /// the inbox.
-    pub(super) fn splices(&self, offset: u64, pipes: &Pipes) -> bool {
+    /// Whether payload at `offset` can go through a pipe, to the socket or to the end of the inbox.
+    pub(super) fn splices(&self, offset: u64) -> bool {
         self.is_open()
             && !self.life.is_over()
             && self.account.down().is_none()
             && self.socket.plain().is_some()
-            && self.inbox.borrow().pipes() < pipes.a_stream()
             && self.reassembly.borrow().is_next(offset)
     }
 
-    /// Delivers the content of `pipe`, which is next in the stream; returns how many bytes the
-    /// socket took at once. The inbox keeps the rest.
-    pub(super) fn deliver_spliced(&self, pool: &Rc<Pool>, mut pipe: Pipe) -> usize {
-        let (length, mut taken) = (pipe.held(), 0);
-        let mut inbox = self.inbox.borrow_mut();
-        if inbox.is_empty()
-            && let Some(socket) = self.socket.plain()
-        {
-            // The same error occurs again in the sink, which handles it.
-            taken = pipe.drain(socket, usize::MAX).unwrap_or(0);
+    /// Moves up to `bytes` from `carrier` into the pipe at the end of the inbox.
+    /// [`Filled::Full`]: there is no such pipe, or it has no room.
+    ///
+    /// # Errors
+    /// The error of splice(2).
+    pub(super) fn fill_last_pipe(
+        &self,
+        carrier: &TcpStream,
+        bytes: usize,
+    ) -> std::io::Result<Filled> {
+        match self.inbox.borrow_mut().last_pipe() {
+            Some(pipe) => pipe.fill(carrier, bytes),
+            None => Ok(Filled::Full),
         }
-        if pipe.held() > 0 {
-            inbox.push_pipe(pipe);
+    }
+
+    /// Whether the inbox may hold a further pipe.
+    pub(super) fn may_hold_another_pipe(&self) -> bool {
+        self.inbox.borrow().pipes() < STREAM_PIPES_MAX
+    }
+
+    /// Delivers the next `length` bytes of the stream: the content of `pipe`, or bytes that the last
+    /// pipe of the inbox already has. Returns how many bytes the socket took at once. The inbox keeps
+    /// the rest.
+    pub(super) fn deliver_spliced(
+        &self,
+        pool: &Rc<Pool>,
+        length: usize,
+        pipe: Option<Pipe>,
+    ) -> usize {
+        let mut taken = 0;
+        let mut inbox = self.inbox.borrow_mut();
+        if let Some(mut pipe) = pipe {
+            if inbox.is_empty()
+                && let Some(socket) = self.socket.plain()
+            {
+                // The same error occurs again in the sink, which handles it.
+                taken = pipe.drain(socket, usize::MAX).unwrap_or(0);
+            }
+            if pipe.held() > 0 {
+                inbox.push_pipe(pipe);
+            }
         }
         self.reassembly.borrow_mut().pass(length, &mut inbox, pool);
         if !inbox.is_empty() {

@@ -492,8 +492,7 @@ async fn a_stream_that_waited_splices_no_more_than_others_have_left_of_the_credi
             initial_max_streams: 2,
             frame_max: codec::FRAME_BYTES_MAX,
         };
-        let (driver, mut far) =
-            agreed(&Rc::default(), super::Pool::for_one_of(1), parameters).await;
+        let (driver, mut far) = agreed(&Rc::default(), Rc::default(), parameters).await;
         let mut clients = Vec::new();
         for _ in 0..2 {
             clients.push(opened(&driver, target()).await);

@@ -39,6 +39,6 @@ fn described(counts: Vec<(&str, usize)>) -> Option<String> {
 /// The buffers and pipes that are in use. Without buffers in use, the pool has two references: one
 /// of the world, one of the session's share.
 fn of_pool(pool: &Rc<Pool>) -> Vec<(&'static str, usize)> {
-    let pipes = Rc::strong_count(&pool.source_pipes) + Rc::strong_count(&pool.sink_pipes) - 2;
-    vec![("buffers", Rc::strong_count(pool) - 2), ("pipes", pipes)]
+    let buffers = Rc::strong_count(pool) - 2;
+    vec![("buffers", buffers), ("pipes", pool.pipes.used())]
 }

@@ -135,7 +135,7 @@ impl World {
             .map(|label| Rc::new(RefCell::new(Record::draw(stage, label))))
             .collect();
         let records = Rc::new(RefCell::new(records));
-        let pools = [(); 2].map(|()| Pool::for_one_of(1));
+        let pools = [(); 2].map(|()| Rc::<Pool>::default());
         let sides = [ENTRY, EXIT].map(|side| -> Box<dyn Side> {
             let config = stage.profile.config(side);
             let dialler = match side {

@@ -18,7 +18,7 @@ use crate::io::duplex;
 use crate::session::driver::Driver;
 use crate::stream::batch::{Appetite, Batch, Layout, SLOTS_MAX};
 use crate::stream::buffers::{Buffer, FITTED_SHARE, Size};
-use crate::stream::pipe::{Pipe, SPLICE_BYTES_MIN};
+use crate::stream::pipe::{Filled, Pipe, SPLICE_BYTES_MIN, Way};
 
 /// How long a stream with a failed local socket waits for credit to send the bytes that precede the
 /// failure.
@@ -244,18 +244,26 @@ fn splice(
     if limit < SPLICE_BYTES_MIN || io.socket.unread() < SPLICE_BYTES_MIN as u64 {
         return None;
     }
-    let pipes = if capacity.retained { 2 } else { 1 };
-    let mut pipe = driver.pipe(&driver.share.pool().source_pipes, pipes)?;
+    let (mut pipe, twin) = if capacity.retained {
+        let [pipe, twin] = driver.pipes(Way::ToCarrier)?;
+        (pipe, Some(twin))
+    } else {
+        let [pipe] = driver.pipes(Way::ToCarrier)?;
+        (pipe, None)
+    };
     let length = match pipe.fill(socket, limit) {
-        Ok(0) => return Some(Ok(Read::End)),
-        Ok(length) => length,
+        Ok(Filled::Bytes(0)) => return Some(Ok(Read::End)),
+        Ok(Filled::Bytes(length)) => length,
+        // An empty pipe is not full.
+        Ok(Filled::Full) => return Some(Err(ErrorKind::WouldBlock.into())),
         Err(error) => return Some(Err(error)),
     };
-    let batch = if capacity.retained {
-        keep(driver, pipe, capacity)
-    } else {
-        driver.telemetry.splices.sent.add(length);
-        Ok(Ready::Pipe(pipe, None))
+    let batch = match twin {
+        Some(twin) => keep(driver, pipe, twin, capacity),
+        None => {
+            driver.telemetry.splices.sent.add(length);
+            Ok(Ready::Pipe(pipe, None))
+        }
     };
     Some(batch.map(|batch| Read::Some {
         batch,
@@ -264,11 +272,16 @@ fn splice(
     }))
 }
 
-/// Retains the content of `pipe` while it is sent: in a second pipe, or in memory if no pipe is
-/// free.
-fn keep(driver: &Rc<Driver>, mut pipe: Pipe, capacity: SendCapacity) -> std::io::Result<Ready> {
-    match pipe.twin() {
-        Ok(twin) => {
+/// Retains the content of `pipe` while it is sent: in `twin`, or in memory if `twin` has too little
+/// room.
+fn keep(
+    driver: &Rc<Driver>,
+    mut pipe: Pipe,
+    mut twin: Pipe,
+    capacity: SendCapacity,
+) -> std::io::Result<Ready> {
+    match pipe.duplicate_into(&mut twin) {
+        Ok(()) => {
             driver.telemetry.splices.sent.add(pipe.held());
             Ok(Ready::Pipe(pipe, Some(twin)))
         }
