@@ -196,8 +196,7 @@ pub(crate) struct CarrierAutoscaler {
     for_buffers: usize,
     /// The last doubling, until a carrier is removed.
     doubled: Option<Doubled>,
-    /// The last sample in which the network held up all bulk carriers: its number of carriers and
-    /// its rate.
+    /// The number of carriers and the rate of the last sample without a trial.
     last: (usize, f64),
     trial: Option<Trial>,
     /// Mean bytes per second of one bulk carrier while the network holds up all bulk carriers.
@@ -243,6 +242,7 @@ impl CarrierAutoscaler {
         let Some(before) = self.sampled.replace(sample.at) else {
             self.needed = Some(sample.at);
             self.busy = Some(sample.at);
+            self.last = (sample.up, sample.rate);
             return self.wanted;
         };
         let passed = sample.at.saturating_duration_since(before);
@@ -277,12 +277,12 @@ impl CarrierAutoscaler {
         if sample.gives_way(passed) {
             self.request(2, sample);
         }
+        let (up, before) = std::mem::replace(&mut self.last, (sample.up, sample.rate));
         if !sample.is_held() {
             self.held = self.held.saturating_sub(2 * passed);
             self.held_by_buffers = Duration::ZERO;
             return;
         }
-        let (up, before) = std::mem::replace(&mut self.last, (sample.up, sample.rate));
         // A part of this time was with another number of carriers.
         let passed = if up == sample.up {
             passed

@@ -54,7 +54,6 @@ use crate::session::handover::Place;
 use crate::session::mux::{Dialler, Listeners, NoCarrier, NotOpened, Refused};
 use crate::stream::buffers::SMALL_BYTES;
 use crate::stream::early_data::Connection;
-use crate::stream::pipe::{Pipe, Way};
 use deadlines::Deadline;
 use door::SessionCell;
 use incoming::Incoming;
@@ -276,15 +275,6 @@ impl Driver {
             0 | 1 if self.engine.session.view().has_small() => bytes.min(BESIDE_SMALL_BYTES),
             _ => bytes,
         }
-    }
-
-    /// Takes `N` pipes. `None`: the caller has to copy the payload.
-    fn pipes<const N: usize>(&self, way: Way) -> Option<[Pipe; N]> {
-        let pipes = self.share.pool().pipes.take(way);
-        if pipes.is_none() {
-            self.telemetry.splices.pipes_lacking.add(1);
-        }
-        pipes
     }
 
     async fn run_stream(self: &Rc<Self>, io: Rc<StreamIo>) {

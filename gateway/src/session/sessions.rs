@@ -2,7 +2,7 @@
 //!
 //! The entry stores the sessions that take new streams and the sessions that drain; the exit stores
 //! all sessions. The caller that adds a session limits the number of sessions. The sessions share
-//! the worker's buffers and pipes.
+//! the worker's buffers and the process's pipes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ impl Sessions {
         end
     }
 
-    /// The buffers and pipes of the worker.
+    /// The buffers of the worker, and the pipes of the process.
     pub(crate) fn pool(&self) -> Rc<Pool> {
         Rc::clone(&self.pool)
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use muxtunnel_proto::FIRST_READ_BYTES;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::pipe::Pipes;
+use super::pipe::{Held, Pipe, Pipes, Way};
 
 /// Size of a small buffer in bytes, which a stream's first read uses: four packets of JMUX's
 /// default size.
@@ -117,6 +117,7 @@ pub(crate) struct Share {
     large: Arc<Semaphore>,
     paced_small: Arc<Semaphore>,
     paced_large: Arc<Semaphore>,
+    pipes: Held,
 }
 
 impl Share {
@@ -128,7 +129,13 @@ impl Share {
             large: Arc::new(Semaphore::new(LARGE_MAX)),
             paced_small: Arc::new(Semaphore::new(PACED_SMALL_MAX)),
             paced_large: Arc::new(Semaphore::new(PACED_LARGE_MAX)),
+            pipes: Held::default(),
         }
+    }
+
+    /// Takes `N` pipes; `None`: the caller has to copy the payload.
+    pub(crate) fn pipes<const N: usize>(&self, way: Way) -> Option<[Pipe; N]> {
+        self.pool.pipes.take(way, &self.pipes)
     }
 
     /// Raises the bound for `carriers` carriers.

@@ -154,7 +154,7 @@ mod tests {
     use proptest::prelude::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::pipe::Way;
+    use super::super::pipe::{Held, Way};
     use super::*;
     use crate::io::duplex::writable;
     use crate::io::local_socket::LocalSocket;
@@ -168,7 +168,7 @@ mod tests {
         let mut inbox = Inbox::default();
         inbox.push(&pool, b"begin");
         for _ in 0..2 {
-            let [mut pipe] = pool.pipes.take(Way::ToLocal).unwrap();
+            let [mut pipe] = pool.pipes.take(Way::ToLocal, &Held::default()).unwrap();
             pipe.fill(&from, 2).unwrap();
             inbox.push_pipe(pipe);
             inbox.last_pipe().unwrap().fill(&from, 3).unwrap();

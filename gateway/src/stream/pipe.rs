@@ -2,15 +2,20 @@
 //!
 //! A pipe is taken empty from the [`Pipes`] of the process, filled from one socket, drained into
 //! another, and returned. Dropping a pipe discards its remaining content. A second pipe (tee(2))
-//! retains payload that a session may have to retransmit; both pipes refer to the same memory. All
-//! workers share the pipes of the process, so each worker has as many as it needs. If all pipes are
-//! in use, payload is copied. Payload is also copied for a short time after the process had no open
-//! files for a further pipe ([`crate::base::open_files`]), or after the kernel refused a further
-//! pipe. The kernel's limit is `pipe-user-pages-soft` (pipe(7)), and applies to all gateways of a
-//! node that run as the same user.
+//! retains payload that a session may have to retransmit; both pipes refer to the same memory.
+//!
+//! All workers share the pipes of the process. A session takes a further pipe only while it holds
+//! fewer pipes than are free (Choudhury, Hahne: "Dynamic Queue Length Thresholds for Shared-Memory
+//! Packet Switches", 1998). So a session whose peer or local sockets stall leaves pipes to the other
+//! sessions. A session without a pipe copies payload. Payload is also copied for a short time after
+//! the process had no open files for a further pipe ([`crate::base::open_files`]), or after the
+//! kernel refused a further pipe. The kernel's limit is `pipe-user-pages-soft` (pipe(7)), and
+//! applies to all gateways of a node that run as the same user.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -28,7 +33,8 @@ use crate::io::socket::Socket;
 /// is the maximum size for an unprivileged process by default (`pipe-max-size`, pipe(7)). Transfers
 /// through pipes of a quarter of this size took a fifth more CPU time.
 pub(crate) const PIPE_BYTES: usize = 1 << 20;
-/// Size of a pipe if the kernel refuses [`PIPE_BYTES`].
+/// Size of a pipe if the kernel refuses [`PIPE_BYTES`]. Such a pipe is closed after its use, so that
+/// the next pipe may have the full size.
 const SMALLER_BYTES: usize = 256 << 10;
 /// Below this size, a copy costs no more than the two calls for a pipe.
 pub(crate) const SPLICE_BYTES_MIN: usize = 32 << 10;
@@ -61,6 +67,20 @@ pub(crate) enum Way {
     ToLocal,
 }
 
+/// The numbers of pipes that one session holds, by way.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Held(Rc<[Cell<usize>; 2]>);
+
+impl Held {
+    fn of(&self, way: Way) -> &Cell<usize> {
+        let [to_carrier, to_local] = &*self.0;
+        match way {
+            Way::ToCarrier => to_carrier,
+            Way::ToLocal => to_local,
+        }
+    }
+}
+
 /// The pipes of a process.
 #[derive(Debug)]
 pub(crate) struct Pipes {
@@ -76,8 +96,6 @@ struct State {
     to_local: usize,
     /// No further pipe is created before this time.
     refused_until: Option<Instant>,
-    /// Whether the log has the kernel's refusal.
-    is_logged: bool,
 }
 
 impl State {
@@ -88,13 +106,14 @@ impl State {
         }
     }
 
-    /// Whether `count` more pipes may be in use for `way`.
-    fn permits(&mut self, way: Way, count: usize) -> bool {
-        let most = match way {
-            Way::ToCarrier => SOURCE_PIPES_MAX,
-            Way::ToLocal => SINK_PIPES_MAX,
+    /// Whether a session that holds `held` pipes of `way` may take `count` more.
+    fn permits(&self, way: Way, held: usize, count: usize) -> bool {
+        let free_of_way = match way {
+            Way::ToCarrier => SOURCE_PIPES_MAX - self.to_carriers,
+            Way::ToLocal => SINK_PIPES_MAX - self.to_local,
         };
-        self.to_carriers + self.to_local + count <= PIPES_MAX && *self.used(way) + count <= most
+        let free = free_of_way.min(PIPES_MAX - self.to_carriers - self.to_local);
+        held + count <= free
     }
 
     /// An empty pipe; `None`: none is idle, and none can be created now.
@@ -114,14 +133,13 @@ impl State {
                 return Some(ends);
             }
             Err(error) if is_out_of_files(&error) => {}
-            Err(error) if self.is_logged => {
-                tracing::debug!(%error, "The system grants no more pipes")
+            Err(error) if self.refused_until.is_some() => {
+                tracing::debug!(%error, "The system still grants no more pipes");
             }
             Err(error) => {
                 tracing::warn!(%error, "The system grants no more pipes, so the gateway copies some payload, which \
                      takes more CPU time. Raise fs.pipe-user-pages-soft, or run fewer gateways of one user on this \
                      node");
-                self.is_logged = true;
             }
         }
         self.refused_until = Some(Instant::now() + REFUSED_PAUSE);
@@ -133,6 +151,8 @@ impl State {
 struct Ends {
     output: OwnedFd,
     input: OwnedFd,
+    /// Size with one page in each slot.
+    bytes: usize,
 }
 
 impl Ends {
@@ -141,9 +161,13 @@ impl Ends {
         for end in [&output, &input] {
             open_files::check(end, Use::Stream).map_err(std::io::Error::other)?;
         }
-        fcntl_setpipe_size(&input, PIPE_BYTES)
+        let bytes = fcntl_setpipe_size(&input, PIPE_BYTES)
             .or_else(|_| fcntl_setpipe_size(&input, SMALLER_BYTES))?;
-        Ok(Self { output, input })
+        Ok(Self {
+            output,
+            input,
+            bytes,
+        })
     }
 }
 
@@ -163,23 +187,31 @@ impl Pipes {
         Arc::clone(OF_PROCESS.get_or_init(Arc::default))
     }
 
-    /// Takes `N` empty pipes; `None`: fewer are free, and the caller has to copy the payload.
-    pub(crate) fn take<const N: usize>(self: &Arc<Self>, way: Way) -> Option<[Pipe; N]> {
+    /// Takes `N` empty pipes, the smallest first, for a session that holds `held`; `None`: the
+    /// caller has to copy the payload.
+    pub(crate) fn take<const N: usize>(
+        self: &Arc<Self>,
+        way: Way,
+        held: &Held,
+    ) -> Option<[Pipe; N]> {
         let mut state = self.state.lock();
-        if !state.permits(way, N) {
+        if !state.permits(way, held.of(way).get(), N) {
             return None;
         }
-        let taken: [_; N] = std::array::from_fn(|_| state.take());
+        let mut taken: [_; N] = std::array::from_fn(|_| state.take());
         if taken.iter().any(Option::is_none) {
             state.idle.extend(taken.into_iter().flatten());
             return None;
         }
         *state.used(way) += N;
         drop(state);
+        held.of(way).set(held.of(way).get() + N);
+        taken.sort_by_key(|ends| ends.as_ref().map(|ends| ends.bytes));
         Some(taken.map(|ends| Pipe {
             ends,
             held: 0,
             way,
+            of_session: held.clone(),
             home: Arc::clone(self),
         }))
     }
@@ -209,6 +241,7 @@ pub(crate) struct Pipe {
     ends: Option<Ends>,
     held: usize,
     way: Way,
+    of_session: Held,
     home: Arc<Pipes>,
 }
 
@@ -223,7 +256,7 @@ impl Pipe {
         self.ends.as_ref().ok_or_else(gone)
     }
 
-    /// Copies the references to the whole content into `twin`, which is empty.
+    /// Copies the references to the whole content into `twin`, which is empty and not smaller.
     ///
     /// # Errors
     /// The error of tee(2). `WouldBlock`: `twin` has too little room.
@@ -250,13 +283,18 @@ impl Pipe {
     }
 
     /// Moves up to `bytes` from `from` to the end of the content. The function moves fewer bytes if
-    /// fewer are available, or if the pipe becomes full: a pipe has 256 slots for pieces of memory.
+    /// fewer are available, or if the pipe becomes full: a pipe has 256 slots for pieces of memory,
+    /// and holds at most [`PIPE_BYTES`].
     ///
     /// # Errors
     /// The error of splice(2). `WouldBlock`: no bytes are available until the socket is ready
     /// again.
     pub(crate) fn fill(&mut self, from: &impl Socket, bytes: usize) -> std::io::Result<Filled> {
         let input = &self.ends()?.input;
+        let bytes = bytes.min(PIPE_BYTES - self.held);
+        if bytes == 0 {
+            return Ok(Filled::Full);
+        }
         let has_content = self.held > 0;
         let filled = from.try_io(Interest::READABLE, || {
             match splice(from, None, input, None, bytes, FLAGS) {
@@ -301,9 +339,11 @@ impl Drop for Pipe {
             let thrown_away = splice(&ends.output, None, null, None, self.held, FLAGS);
             self.held -= thrown_away.unwrap_or(0);
         }
+        let of_session = self.of_session.of(self.way);
+        of_session.set(of_session.get() - 1);
         let mut state = self.home.state.lock();
         *state.used(self.way) -= 1;
-        if self.held == 0 && state.idle.len() < IDLE_MAX {
+        if self.held == 0 && ends.bytes >= PIPE_BYTES && state.idle.len() < IDLE_MAX {
             state.idle.push(ends);
         }
     }
@@ -311,13 +351,16 @@ impl Drop for Pipe {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use muxtunnel_testkit::socket::pair;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
     fn take() -> Pipe {
-        let [pipe] = Arc::<Pipes>::default().take(Way::ToLocal).unwrap();
+        let pipes = Arc::<Pipes>::default();
+        let [pipe] = pipes.take(Way::ToLocal, &Held::default()).unwrap();
         pipe
     }
 
@@ -385,44 +428,85 @@ mod tests {
         assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
     }
 
+    #[test]
+    fn each_way_and_each_session_leave_pipes_to_the_others() {
+        let mut state = State::default();
+        let mut take_all = |way| {
+            let mut held = 0;
+            while state.permits(way, held, 1) {
+                *state.used(way) += 1;
+                held += 1;
+            }
+            held
+        };
+        let to_local: Vec<_> = (0..8).map(|_| take_all(Way::ToLocal)).collect();
+        assert_eq!(to_local, [12, 6, 3, 2, 1, 0, 0, 0]);
+        let to_carriers: Vec<_> = (0..8).map(|_| take_all(Way::ToCarrier)).collect();
+        assert_eq!(to_carriers, [8, 4, 2, 1, 1, 0, 0, 0]);
+        let mut state = State {
+            to_carriers: SOURCE_PIPES_MAX,
+            ..State::default()
+        };
+        assert!(!state.permits(Way::ToCarrier, 0, 1));
+        assert!(state.permits(Way::ToLocal, 0, 8) && !state.permits(Way::ToLocal, 1, 8));
+        state.to_carriers -= 1;
+        assert!(state.permits(Way::ToCarrier, 0, 1) && !state.permits(Way::ToCarrier, 0, 2));
+    }
+
     #[tokio::test]
-    async fn each_way_leaves_pipes_to_the_other_and_each_pipe_comes_back_empty() {
+    async fn each_pipe_comes_back_empty() {
         let (mut client, from) = pair().await;
         let (to, mut server) = pair().await;
         client.write_all(b"thrown away").await.unwrap();
         from.readable().await.unwrap();
         to.writable().await.unwrap();
-        let pipes = Arc::<Pipes>::default();
-        let one = |way| pipes.take(way).map(|[pipe]| pipe);
-        let mut held: Vec<_> = std::iter::from_fn(|| one(Way::ToCarrier)).collect();
-        assert_eq!(held.len(), SOURCE_PIPES_MAX);
-        held.extend(std::iter::from_fn(|| one(Way::ToLocal)));
-        assert_eq!(held.len(), PIPES_MAX);
-        let mut pipe = held.pop().unwrap();
+        let (pipes, held) = (Arc::<Pipes>::default(), Held::default());
+        let [mut pipe] = pipes.take(Way::ToCarrier, &held).unwrap();
+        assert_eq!((pipes.used(), held.of(Way::ToCarrier).get()), (1, 1));
         pipe.fill(&from, 6).unwrap();
         drop(pipe);
-        let mut again = one(Way::ToLocal).unwrap();
+        assert_eq!((pipes.used(), held.of(Way::ToCarrier).get()), (0, 0));
+        let [mut again] = pipes.take(Way::ToLocal, &held).unwrap();
         assert_eq!(again.fill(&from, 5).unwrap(), Filled::Bytes(5));
         assert_eq!(again.drain(&to, usize::MAX).unwrap(), 5);
-        drop((again, held));
-        assert_eq!(pipes.used(), 0);
-        assert_eq!(pipes.state.lock().idle.len(), IDLE_MAX);
-        let held: Vec<_> = std::iter::from_fn(|| one(Way::ToLocal)).collect();
-        assert_eq!(held.len(), SINK_PIPES_MAX);
         let mut rest = [0; 5];
         server.read_exact(&mut rest).await.unwrap();
         assert_eq!(&rest, b" away");
     }
 
     #[tokio::test]
-    async fn a_pair_is_taken_whole_or_not() {
+    async fn a_pipe_holds_no_more_than_its_size_however_often_it_is_filled() {
+        let (mut client, from) = pair().await;
+        let mut pipe = take();
+        let sender = tokio::spawn(async move { client.write_all(&[1; 2 * PIPE_BYTES]).await });
+        while pipe.held() < PIPE_BYTES {
+            from.readable().await.unwrap();
+            let room = PIPE_BYTES - pipe.held();
+            match pipe.fill(&from, usize::MAX) {
+                Ok(Filled::Bytes(length)) => assert!((1..=room).contains(&length)),
+                // An empty socket.
+                Ok(Filled::Full) => tokio::task::yield_now().await,
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+            }
+        }
+        assert_eq!(pipe.fill(&from, usize::MAX).unwrap(), Filled::Full);
+        sender.abort();
+    }
+
+    #[test]
+    fn a_smaller_pipe_is_the_first_of_a_pair_and_is_not_kept() {
         let pipes = Arc::<Pipes>::default();
-        let one = || pipes.take(Way::ToLocal).map(|[pipe]| pipe);
-        let mut held: Vec<_> = std::iter::from_fn(one).collect();
-        held.pop();
-        assert!(pipes.take::<2>(Way::ToLocal).is_none());
-        assert_eq!(pipes.used(), held.len());
-        assert!(one().is_some());
+        let mut small = Ends::make().unwrap();
+        small.bytes = fcntl_setpipe_size(&small.input, SMALLER_BYTES).unwrap();
+        let number = small.input.as_raw_fd();
+        let full = Ends::make().unwrap();
+        pipes.state.lock().idle.extend([small, full]);
+        let [first, second] = pipes.take(Way::ToCarrier, &Held::default()).unwrap();
+        assert_eq!(first.ends().unwrap().input.as_raw_fd(), number);
+        drop((first, second));
+        let state = pipes.state.lock();
+        let kept: Vec<_> = state.idle.iter().map(|ends| ends.bytes).collect();
+        assert_eq!(kept, [PIPE_BYTES]);
     }
 
     #[tokio::test]
@@ -432,7 +516,8 @@ mod tests {
         client.write_all(b"kept").await.unwrap();
         from.readable().await.unwrap();
         to.writable().await.unwrap();
-        let [mut pipe, mut twin] = Arc::<Pipes>::default().take(Way::ToCarrier).unwrap();
+        let pipes = Arc::<Pipes>::default();
+        let [mut pipe, mut twin] = pipes.take(Way::ToCarrier, &Held::default()).unwrap();
         pipe.fill(&from, 4).unwrap();
         pipe.duplicate_into(&mut twin).unwrap();
         pipe.drain(&to, usize::MAX).unwrap();

@@ -235,7 +235,11 @@ impl Gateways {
 
     /// Whether the gateways can splice payload.
     pub(super) fn splices(self) -> bool {
-        self.splice && self.security == Security::None && self.packets.is_none()
+        self.splice
+            && self.protocol == Self::PLAIN.protocol
+            && self.transport.is_none()
+            && self.security == Security::None
+            && self.packets.is_none()
     }
 
     /// Writes the configuration files of the gateways, and the files that they name.

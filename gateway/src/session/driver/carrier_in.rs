@@ -159,10 +159,12 @@ impl Driver {
         unread: &mut Unread,
         run: &mut Run,
     ) -> Result<Step, SessionEnd> {
-        if unread.filled == 0
-            && let Some(announced) = self.announced(carrier)
-        {
-            match self.splice_out(carrier, &announced) {
+        let announced = match unread.filled {
+            0 => self.announced(carrier),
+            _ => None,
+        };
+        if let Some(announced) = &announced {
+            match self.splice_out(carrier, announced) {
                 Ok(Filled::Full) => {}
                 Ok(Filled::Bytes(0)) => return Ok(Step::Closed),
                 Ok(Filled::Bytes(length)) => return Ok(Step::Moved(length)),
@@ -189,6 +191,9 @@ impl Driver {
                 let is_long = payload.is_some_and(|bytes| bytes >= SPLICE_BYTES_MIN);
                 if is_plain && unread.filled == 0 && is_long {
                     self.telemetry.splices.fallen_back.add(length);
+                }
+                if announced.is_some() {
+                    self.telemetry.splices.pipes_lacking.add(1);
                 }
                 unread.filled += length;
                 self.take_in(carrier, buffer, unread, run)?;

@@ -32,6 +32,7 @@ use crate::io::transport::{Tcp, Transport};
 use crate::session::mux::{Mux, OpenEnd, Progress};
 use crate::session::shell::LINGER_MAX;
 use crate::stream::account::Local;
+use crate::stream::pipe::{SPLICE_BYTES_MIN, STREAM_PIPES_MAX};
 use forgetful::{Forgetful, Wishes};
 
 /// The next frame on `tcp`, with its payload.
@@ -142,6 +143,22 @@ async fn connection(local: Local) -> (Connection, TcpStream) {
         early: Vec::new(),
     };
     (connection, client)
+}
+
+/// A client's connection with a full send buffer, so that payload waits in the session; the client;
+/// and the number of bytes that precede the payload.
+async fn full_connection() -> (Connection, TcpStream, usize) {
+    let (socket, client) = pair().await;
+    let mut before = 0;
+    socket.writable().await.unwrap();
+    while let Ok(length) = socket.try_write(&[0; 64 << 10]) {
+        before += length;
+    }
+    let connection = Connection {
+        socket: Box::new(LocalSocket::from(socket)),
+        ..connection(target()).await.0
+    };
+    (connection, client, before)
 }
 
 /// Opens a stream; returns its client.
@@ -302,17 +319,7 @@ async fn a_client_that_resets_after_its_end_of_file_ends_the_stream() {
 async fn a_stream_whose_halves_have_ended_delivers_its_bytes_after_the_end_of_the_session() {
     in_time(async {
         let (driver, mut far) = established(&Rc::default()).await;
-        let (socket, mut client) = pair().await;
-        // The send buffer is full, so that the payload waits in the session.
-        let mut before = 0;
-        socket.writable().await.unwrap();
-        while let Ok(length) = socket.try_write(&[0; 64 << 10]) {
-            before += length;
-        }
-        let connection = Connection {
-            socket: Box::new(LocalSocket::from(socket)),
-            ..connection(target()).await.0
-        };
+        let (connection, mut client, before) = full_connection().await;
         let opened = driver.open("tcp://x:1", Priority::Auto, connection, Box::new(|_| {}));
         assert!(opened.is_ok());
         client.shutdown().await.unwrap();
@@ -340,6 +347,46 @@ async fn a_stream_whose_halves_have_ended_delivers_its_bytes_after_the_end_of_th
         }
         let mut received = Vec::new();
         client.read_to_end(&mut received).await.unwrap();
+        assert!(received[before..] == payload);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn payload_for_a_full_socket_fills_the_pipe_that_waits_for_the_socket() {
+    const PIECE: usize = 2 << 10;
+    const PIECES: usize = 3 * STREAM_PIPES_MAX;
+    const REST: usize = SPLICE_BYTES_MIN;
+    in_time(async {
+        let (driver, mut far) = established(&Rc::default()).await;
+        let (connection, mut client, before) = full_connection().await;
+        let opened = driver.open("tcp://x:1", Priority::Auto, connection, Box::new(|_| {}));
+        assert!(opened.is_ok());
+        take_up(&driver, &mut far).await;
+        let stream = driver.engine.session.view().streams()[0];
+        let payload: Vec<u8> = (0..PIECES * PIECE + REST)
+            .map(|at| (at / 251) as u8)
+            .collect();
+        let header = codec::stream_header(stream, 0, payload.len() as u32, true);
+        far.write_all(&header).await.unwrap();
+        let carrier = driver.carriers.view().values().next().unwrap().id;
+        while driver.engine.session.view().receiving(carrier).is_none() {
+            tokio::task::yield_now().await;
+        }
+        let spliced = || driver.telemetry.splices.status();
+        let mut sent = 0;
+        for piece in payload.chunks(PIECE).take(PIECES) {
+            far.write_all(piece).await.unwrap();
+            sent += PIECE as u64;
+            while spliced().bytes_received < sent {
+                assert_eq!(spliced().bytes_fallen_back, 0);
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(spliced().pipes_lacking, 0);
+        far.write_all(&payload[PIECES * PIECE..]).await.unwrap();
+        let mut received = vec![0; before + payload.len()];
+        client.read_exact(&mut received).await.unwrap();
         assert!(received[before..] == payload);
     })
     .await;

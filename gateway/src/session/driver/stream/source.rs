@@ -1,9 +1,9 @@
 //! Moves payload from a stream's local socket to a carrier.
 //!
 //! The source reads one batch at a time, and only if it has credit and a buffer, so that streams
-//! take turns. While the worker has free pipes, bulk goes through a pipe without a copy, or through
-//! two pipes if it is retained. A stream never waits while it holds its forward's turn, since other
-//! sessions wait for the same turn.
+//! take turns. While pipes are free, bulk goes through a pipe without a copy, or through two pipes if
+//! it is retained. A stream never waits while it holds its forward's turn, since other sessions wait
+//! for the same turn.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::rc::Rc;
@@ -244,18 +244,20 @@ fn splice(
     if limit < SPLICE_BYTES_MIN || io.socket.unread() < SPLICE_BYTES_MIN as u64 {
         return None;
     }
-    let (mut pipe, twin) = if capacity.retained {
-        let [pipe, twin] = driver.pipes(Way::ToCarrier)?;
-        (pipe, Some(twin))
-    } else {
-        let [pipe] = driver.pipes(Way::ToCarrier)?;
-        (pipe, None)
+    let share = &driver.share;
+    let taken = match capacity.retained {
+        true => (share.pipes(Way::ToCarrier)).map(|[pipe, twin]| (pipe, Some(twin))),
+        false => share.pipes(Way::ToCarrier).map(|[pipe]| (pipe, None)),
+    };
+    let Some((mut pipe, twin)) = taken else {
+        driver.telemetry.splices.pipes_lacking.add(1);
+        return None;
     };
     let length = match pipe.fill(socket, limit) {
         Ok(Filled::Bytes(0)) => return Some(Ok(Read::End)),
         Ok(Filled::Bytes(length)) => length,
         // An empty pipe is not full.
-        Ok(Filled::Full) => return Some(Err(ErrorKind::WouldBlock.into())),
+        Ok(Filled::Full) => return None,
         Err(error) => return Some(Err(error)),
     };
     let batch = match twin {
