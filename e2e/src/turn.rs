@@ -24,7 +24,7 @@ use crate::cluster::Cluster;
 use crate::{operator, wait};
 
 /// Number of tests that run in the first cluster at the same time.
-const PLACES: usize = 3;
+const PLACES: usize = 2;
 /// Number of tests across clusters that run at the same time. More of them starve the nodes of a
 /// slow machine.
 const ACROSS: usize = 2;
