@@ -5,7 +5,7 @@
 //! retains payload that a session may have to retransmit; both pipes refer to the same memory.
 //!
 //! All workers share the pipes of the process. A session takes a further pipe only while it holds
-//! fewer pipes than are free (Choudhury, Hahne: "Dynamic Queue Length Thresholds for Shared-Memory
+//! fewer than [`HELD_FACTOR`] times the pipes that are free (Choudhury, Hahne: "Dynamic Queue Length Thresholds for Shared-Memory
 //! Packet Switches", 1998). So a session whose peer or local sockets stall leaves pipes to the other
 //! sessions. A session without a pipe copies payload. Payload is also copied for a short time after
 //! the process had no open files for a further pipe ([`crate::base::open_files`]), or after the
@@ -38,18 +38,22 @@ pub(crate) const PIPE_BYTES: usize = 1 << 20;
 const SMALLER_BYTES: usize = 256 << 10;
 /// Below this size, a copy costs no more than the two calls for a pipe.
 pub(crate) const SPLICE_BYTES_MIN: usize = 32 << 10;
-/// Maximum number of pipes of a process. They take 40 of the 64 MiB that an unprivileged user has
+/// Maximum number of pipes of a process. They take 48 of the 64 MiB that an unprivileged user has
 /// for pipes by default.
-const PIPES_MAX: usize = 40;
+const PIPES_MAX: usize = 48;
 /// Maximum number of pipes in use with payload to carriers, including retained payload. The other
 /// pipes remain for payload to local sockets.
-const SOURCE_PIPES_MAX: usize = 32;
+const SOURCE_PIPES_MAX: usize = 40;
 /// Maximum number of pipes in use with payload to local sockets. The other pipes remain for payload
 /// to carriers, because local sockets that stall hold their pipes.
 const SINK_PIPES_MAX: usize = 24;
 /// Maximum number of idle pipes that a process keeps. The rest of the user's limit remains for other
 /// gateways.
 const IDLE_MAX: usize = 16;
+/// A session may take pipes until it holds this number of times as many as are free. So one session
+/// leaves a quarter of the pipes to the others. Ten bulk streams of one session, whose payload is
+/// retained, use 30 pipes.
+const HELD_FACTOR: usize = 3;
 /// How many pipes one stream may hold while its local socket stalls.
 pub(crate) const STREAM_PIPES_MAX: usize = 4;
 /// Time for which no further pipe is created after the process had no open files for one, or the
@@ -113,7 +117,7 @@ impl State {
             Way::ToLocal => SINK_PIPES_MAX - self.to_local,
         };
         let free = free_of_way.min(PIPES_MAX - self.to_carriers - self.to_local);
-        held + count <= free
+        held + count <= HELD_FACTOR * free && count <= free
     }
 
     /// An empty pipe; `None`: none is idle, and none can be created now.
@@ -439,16 +443,17 @@ mod tests {
             }
             held
         };
-        let to_local: Vec<_> = (0..8).map(|_| take_all(Way::ToLocal)).collect();
-        assert_eq!(to_local, [12, 6, 3, 2, 1, 0, 0, 0]);
-        let to_carriers: Vec<_> = (0..8).map(|_| take_all(Way::ToCarrier)).collect();
-        assert_eq!(to_carriers, [8, 4, 2, 1, 1, 0, 0, 0]);
+        let to_local: Vec<_> = (0..6).map(|_| take_all(Way::ToLocal)).collect();
+        assert_eq!(to_local, [18, 5, 1, 0, 0, 0]);
+        let to_carriers: Vec<_> = (0..6).map(|_| take_all(Way::ToCarrier)).collect();
+        assert_eq!(to_carriers, [18, 5, 1, 0, 0, 0]);
         let mut state = State {
             to_carriers: SOURCE_PIPES_MAX,
             ..State::default()
         };
         assert!(!state.permits(Way::ToCarrier, 0, 1));
-        assert!(state.permits(Way::ToLocal, 0, 8) && !state.permits(Way::ToLocal, 1, 8));
+        assert!(state.permits(Way::ToLocal, 16, 8) && !state.permits(Way::ToLocal, 17, 8));
+        assert!(!state.permits(Way::ToLocal, 0, 9));
         state.to_carriers -= 1;
         assert!(state.permits(Way::ToCarrier, 0, 1) && !state.permits(Way::ToCarrier, 0, 2));
     }
