@@ -5,12 +5,13 @@
 //! retains payload that a session may have to retransmit; both pipes refer to the same memory.
 //!
 //! All workers share the pipes of the process. A session takes a further pipe only while it holds
-//! fewer than [`HELD_FACTOR`] times the pipes that are free (Choudhury, Hahne: "Dynamic Queue Length Thresholds for Shared-Memory
-//! Packet Switches", 1998). So a session whose peer or local sockets stall leaves pipes to the other
-//! sessions. A session without a pipe copies payload. Payload is also copied for a short time after
-//! the process had no open files for a further pipe ([`crate::base::open_files`]), or after the
-//! kernel refused a further pipe. The kernel's limit is `pipe-user-pages-soft` (pipe(7)), and
-//! applies to all gateways of a node that run as the same user.
+//! fewer than [`HELD_FACTOR`] times the pipes that are free (Choudhury, Hahne: "Dynamic Queue
+//! Length Thresholds for Shared-Memory Packet Switches", 1998). So a session whose peer or local
+//! sockets stall leaves pipes to the other sessions. A session without a pipe copies payload.
+//! Payload is also copied for a short time after the process had no open files for a further pipe
+//! ([`crate::base::open_files`]), or after the kernel refused a further pipe. The kernel's limit is
+//! `pipe-user-pages-soft` (pipe(7)), and applies to all gateways of a node that run as the same
+//! user.
 
 use std::cell::Cell;
 use std::fs::File;
