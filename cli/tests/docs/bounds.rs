@@ -62,7 +62,7 @@ const BOUNDS: &[Bound] = &[
     ("pipes of 1 MiB", "48", "src/stream/pipe.rs", "PIPES_MAX"),
     ("pipes of 1 MiB", "40", "src/stream/pipe.rs", "SOURCE_PIPES_MAX"),
     ("pipes of 1 MiB", "24", "src/stream/pipe.rs", "SINK_PIPES_MAX"),
-    ("pipes of 1 MiB", "4", "src/stream/pipe.rs", "STREAM_PIPES_MAX"),
+    ("pipes of 1 MiB", "8", "src/stream/pipe.rs", "STREAM_PIPES_MAX"),
     ("pipes of 1 MiB", "3", "src/stream/pipe.rs", "HELD_FACTOR"),
     ("pipes of 1 MiB", "16", "src/stream/pipe.rs", "IDLE_MAX"),
     ("workers", "64", "config/src/lib.rs", "WORKERS_MAX"),

@@ -56,7 +56,7 @@ const IDLE_MAX: usize = 16;
 /// retained, use 30 pipes.
 const HELD_FACTOR: usize = 3;
 /// How many pipes one stream may hold while its local socket stalls.
-pub(crate) const STREAM_PIPES_MAX: usize = 4;
+pub(crate) const STREAM_PIPES_MAX: usize = 8;
 /// Time for which no further pipe is created after the process had no open files for one, or the
 /// kernel refused one.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);

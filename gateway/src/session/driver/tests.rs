@@ -354,7 +354,7 @@ async fn a_stream_whose_halves_have_ended_delivers_its_bytes_after_the_end_of_th
 
 #[tokio::test]
 async fn payload_for_a_full_socket_fills_the_pipe_that_waits_for_the_socket() {
-    const PIECE: usize = 2 << 10;
+    const PIECE: usize = 1 << 10;
     const PIECES: usize = 3 * STREAM_PIPES_MAX;
     const REST: usize = SPLICE_BYTES_MIN;
     in_time(async {
