@@ -233,3 +233,30 @@ fn rtt_ms(to: SocketAddr) -> Result<f64> {
     let times: Vec<f64> = (0..PROBES).map(|_| exchange()).collect::<Result<_>>()?;
     Ok(spread(&times).context("no probe was made")?.median)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_spliced_is_a_part_of_the_received_payload() {
+        let entry = Splice {
+            bytes_sent: 1_500_000_000,
+            pipes_lacking: 3,
+            ..Splice::default()
+        };
+        let exit = Splice {
+            bytes_received: 1_900_000_000,
+            bytes_fallen_back: 100_000_000,
+            pipes_lacking: 1,
+            ..Splice::default()
+        };
+        let expected = [
+            (Metric::EntrySplicedPercent, 75.0),
+            (Metric::ExitSplicedPercent, 95.0),
+            (Metric::ExitFellBackPercent, 5.0),
+            (Metric::PipesLackingPerGb, 2.0),
+        ];
+        assert_eq!(splicing(&[entry, exit], 2e9), Figures::from(expected));
+    }
+}

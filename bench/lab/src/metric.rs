@@ -67,7 +67,8 @@ pub(crate) enum Metric {
     /// Payload that the exit copied although the amount was enough for a splice, in per cent of the
     /// received payload.
     ExitFellBackPercent,
-    /// Number of times that a gateway had no pipe for a splice, for 10^9 bytes of payload.
+    /// Number of times that a gateway copied because a stream got no pipe, for 10^9 bytes of
+    /// payload.
     PipesLackingPerGb,
     /// Peak memory of the entry, MiB.
     EntryRssMib,

@@ -362,7 +362,7 @@ pub struct Splice {
     /// for a splice. The reason is one of these: no pipe was free, the local socket is slow or has
     /// a rate limit, or earlier payload was missing.
     pub bytes_fallen_back: u64,
-    /// Number of times that no pipe was free.
+    /// Number of times that the gateway copied payload because no pipe was available to the stream.
     pub pipes_lacking: u64,
 }
 
