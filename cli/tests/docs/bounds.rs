@@ -18,7 +18,7 @@ const BOUNDS: &[Bound] = &[
     ("streams per session", "4,096", "config/src/lib.rs", "STREAMS_DEFAULT"),
     ("streams per session", "16 KiB", "config/src/lib.rs", "STREAM_RECEIVE_MIN"),
     ("payload of bulk streams", "256 KiB", "proto/src/session/share.rs", "LEAST"),
-    ("retained payload", "64 MiB", "config/src/lib.rs", "RETAIN_DEFAULT"),
+    ("retained payload", "128 MiB", "config/src/lib.rs", "RETAIN_DEFAULT"),
     ("sessions of an entry's worker", "4", "src/roles/entry/exits.rs", "EXITS_MAX"),
     ("sessions of an entry's worker", "8", "src/roles/entry.rs", "SESSIONS_MAX"),
     ("answers to frames", "8,192", "proto/src/jmux.rs", "ORPHANS_MAX"),
