@@ -10,4 +10,5 @@ pub(crate) mod local_stream;
 pub(crate) mod packet;
 pub(crate) mod pipe;
 pub(crate) mod reassembly;
+pub(crate) mod retained_pipe;
 pub(crate) mod timeouts;

@@ -59,6 +59,7 @@ const BOUNDS: &[Bound] = &[
     ("bytes of a client after", "256 KiB", "src/io/local_end.rs", "GOODBYE_BYTES_MAX"),
     ("queries to name servers", "256", "src/net/dns.rs", "QUERIES_MAX"),
     ("pipes of 1 MiB", "256 KiB", "src/stream/pipe.rs", "SMALLER_BYTES"),
+    ("pipes of 1 MiB", "4 MiB", "src/stream/pipe.rs", "CONTENT_BYTES_MAX"),
     ("pipes of 1 MiB", "48", "src/stream/pipe.rs", "PIPES_MAX"),
     ("pipes of 1 MiB", "40", "src/stream/pipe.rs", "SOURCE_PIPES_MAX"),
     ("pipes of 1 MiB", "24", "src/stream/pipe.rs", "SINK_PIPES_MAX"),

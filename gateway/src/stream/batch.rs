@@ -7,7 +7,6 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 
 use super::buffers::{Buffer, LARGE_BYTES, Permit, SMALL_BYTES, Size};
-use super::pipe::Pipe;
 
 /// Maximum number of slots that one read fills. With JMUX's default packet size, a large buffer has
 /// fewer slots.
@@ -82,14 +81,11 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Copies the content of `pipe` into one packet with a header of `header` bytes.
-    ///
-    /// # Errors
-    /// The error of read(2).
-    pub(crate) fn copied_from(pipe: &mut Pipe, header: usize) -> std::io::Result<Self> {
-        let buffer = Buffer::from(pipe.read_all(header)?);
-        let layout = Layout::new(header, buffer.len(), buffer.len());
-        Ok(Self { buffer, layout })
+    /// One packet, without room for its header.
+    pub(crate) fn of_packet(payload: Vec<u8>) -> Self {
+        let buffer = Buffer::from(payload);
+        let layout = Layout::new(0, buffer.len(), buffer.len());
+        Self { buffer, layout }
     }
 
     /// Writes a header in front of payload byte `start`, which is the first byte of a packet.

@@ -133,9 +133,10 @@ impl Share {
         }
     }
 
-    /// Takes `N` pipes; `None`: the caller has to copy the payload.
-    pub(crate) fn pipes<const N: usize>(&self, way: Way) -> Option<[Pipe; N]> {
-        self.pool.pipes.take(way, &self.pipes)
+    /// Takes a pipe, if the session may then take `spare` more; `None`: the caller has to copy the
+    /// payload.
+    pub(crate) fn pipe(&self, way: Way, spare: usize) -> Option<Pipe> {
+        self.pool.pipes.take(way, &self.pipes, spare)
     }
 
     /// Raises the bound for `carriers` carriers.

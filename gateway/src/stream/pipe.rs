@@ -1,8 +1,8 @@
 //! Pipes: payload that moves from one socket to another without a copy (splice(2)).
 //!
 //! A pipe is taken empty from the [`Pipes`] of the process, filled from one socket, drained into
-//! another, and returned. Dropping a pipe discards its remaining content. A second pipe (tee(2))
-//! retains payload that a session may have to retransmit; both pipes refer to the same memory.
+//! another, and returned. Dropping a pipe discards its remaining content. Payload that a session may
+//! have to retransmit stays in further pipes ([`super::retained_pipe`]).
 //!
 //! All workers share the pipes of the process. A session takes a further pipe only while it holds
 //! fewer than [`HELD_FACTOR`] times the pipes that are free (Choudhury, Hahne: "Dynamic Queue
@@ -30,10 +30,12 @@ use crate::io::socket;
 use crate::io::socket::Socket;
 
 /// Size of a pipe in bytes with one page in each of its slots, and maximum size of a spliced frame.
-/// A piece of memory from a socket is often larger than a page, but takes only one slot. The value
-/// is the maximum size for an unprivileged process by default (`pipe-max-size`, pipe(7)). Transfers
-/// through pipes of a quarter of this size took a fifth more CPU time.
+/// The value is the maximum size for an unprivileged process by default (`pipe-max-size`, pipe(7)).
+/// Transfers through pipes of a quarter of this size took a fifth more CPU time.
 pub(crate) const PIPE_BYTES: usize = 1 << 20;
+/// Maximum content of a pipe in bytes. A piece of memory from a socket is often larger than a page
+/// (32 KiB on loopback), but takes only one slot.
+pub(crate) const CONTENT_BYTES_MAX: usize = 4 << 20;
 /// Size of a pipe if the kernel refuses [`PIPE_BYTES`]. Such a pipe is closed after its use, so that
 /// the next pipe may have the full size.
 const SMALLER_BYTES: usize = 256 << 10;
@@ -52,9 +54,7 @@ const SINK_PIPES_MAX: usize = 24;
 /// gateways.
 const IDLE_MAX: usize = 16;
 /// A session may take pipes until it holds this number of times as many as are free. So one session
-/// leaves a quarter of the pipes to the others. With ten bulk streams of one session, whose payload
-/// is retained, an entry spliced 83 % of the payload with these 30 pipes, and half with 16 (`muxlab`,
-/// scenario `bulk-iperf2`).
+/// leaves a quarter of the pipes to the others.
 const HELD_FACTOR: usize = 3;
 /// How many pipes one stream may hold while its local socket stalls.
 pub(crate) const STREAM_PIPES_MAX: usize = 8;
@@ -193,33 +193,24 @@ impl Pipes {
         Arc::clone(OF_PROCESS.get_or_init(Arc::default))
     }
 
-    /// Takes `N` empty pipes, the smallest first, for a session that holds `held`; `None`: the
-    /// caller has to copy the payload.
-    pub(crate) fn take<const N: usize>(
-        self: &Arc<Self>,
-        way: Way,
-        held: &Held,
-    ) -> Option<[Pipe; N]> {
+    /// Takes an empty pipe for a session that holds `held`, if the session may then take `spare`
+    /// more; `None`: the caller has to copy the payload.
+    pub(crate) fn take(self: &Arc<Self>, way: Way, held: &Held, spare: usize) -> Option<Pipe> {
         let mut state = self.state.lock();
-        if !state.permits(way, held.of(way).get(), N) {
+        if !state.permits(way, held.of(way).get(), 1 + spare) {
             return None;
         }
-        let mut taken: [_; N] = std::array::from_fn(|_| state.take());
-        if taken.iter().any(Option::is_none) {
-            state.idle.extend(taken.into_iter().flatten());
-            return None;
-        }
-        *state.used(way) += N;
+        let ends = state.take()?;
+        *state.used(way) += 1;
         drop(state);
-        held.of(way).set(held.of(way).get() + N);
-        taken.sort_by_key(|ends| ends.as_ref().map(|ends| ends.bytes));
-        Some(taken.map(|ends| Pipe {
-            ends,
+        held.of(way).set(held.of(way).get() + 1);
+        Some(Pipe {
+            ends: Some(ends),
             held: 0,
             way,
             of_session: held.clone(),
             home: Arc::clone(self),
-        }))
+        })
     }
 
     /// Number of pipes in use.
@@ -262,42 +253,67 @@ impl Pipe {
         self.ends.as_ref().ok_or_else(gone)
     }
 
-    /// Copies the references to the whole content into `twin`, which is empty and not smaller.
+    /// Adds references to the content of `from` to the end of the content. The function adds less
+    /// than the whole content if the pipe becomes full. Returns the number of bytes.
     ///
     /// # Errors
-    /// The error of tee(2). `WouldBlock`: `twin` has too little room.
-    pub(crate) fn duplicate_into(&self, twin: &mut Self) -> std::io::Result<()> {
-        let (output, input) = (&self.ends()?.output, &twin.ends()?.input);
-        twin.held = tee(output, input, self.held, SpliceFlags::NONBLOCK)?;
-        if twin.held < self.held {
+    /// The error of tee(2). `WouldBlock`: the pipe is full.
+    pub(crate) fn retain(&mut self, from: &Self) -> std::io::Result<usize> {
+        if from.held > CONTENT_BYTES_MAX - self.held {
             return Err(std::io::ErrorKind::WouldBlock.into());
         }
-        Ok(())
+        let (output, input) = (&from.ends()?.output, &self.ends()?.input);
+        let length = tee(output, input, from.held, SpliceFlags::NONBLOCK)?;
+        self.held += length;
+        Ok(length)
     }
 
-    /// Returns a copy of the whole content, preceded by `before` bytes of room.
+    /// Returns a copy of the next `length` bytes. The pipe must hold as many.
     ///
     /// # Errors
     /// The error of read(2).
-    pub(crate) fn read_all(&mut self, before: usize) -> std::io::Result<Vec<u8>> {
-        let mut bytes = vec![0; before + self.held];
-        while self.held > 0 {
-            let from = bytes.len() - self.held;
-            self.held -= rustix::io::read(&self.ends()?.output, &mut bytes[from..])?;
+    pub(crate) fn read(&mut self, length: usize) -> std::io::Result<Vec<u8>> {
+        let (mut bytes, mut filled) = (vec![0; length], 0);
+        while filled < length {
+            match rustix::io::read(&self.ends()?.output, &mut bytes[filled..])? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                read => filled += read,
+            }
         }
+        self.held -= length;
         Ok(bytes)
+    }
+
+    /// Discards the next `length` bytes. The pipe must hold as many.
+    ///
+    /// # Errors
+    /// The error of splice(2).
+    pub(crate) fn discard(&mut self, length: usize) -> std::io::Result<()> {
+        let Some(null) = &self.home.null else {
+            return self.read(length).map(drop);
+        };
+        let mut discarded = 0;
+        while discarded < length {
+            let left = length - discarded;
+            match splice(&self.ends()?.output, None, null, None, left, FLAGS)? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                bytes => discarded += bytes,
+            }
+        }
+        self.held -= length;
+        Ok(())
     }
 
     /// Moves up to `bytes` from `from` to the end of the content. The function moves fewer bytes if
     /// fewer are available, or if the pipe becomes full: a pipe has 256 slots for pieces of memory,
-    /// and holds at most [`PIPE_BYTES`].
+    /// and holds at most [`CONTENT_BYTES_MAX`].
     ///
     /// # Errors
     /// The error of splice(2). `WouldBlock`: no bytes are available until the socket is ready
     /// again.
     pub(crate) fn fill(&mut self, from: &impl Socket, bytes: usize) -> std::io::Result<Filled> {
         let input = &self.ends()?.input;
-        let bytes = bytes.min(PIPE_BYTES - self.held);
+        let bytes = bytes.min(CONTENT_BYTES_MAX - self.held);
         if bytes == 0 {
             return Ok(Filled::Full);
         }
@@ -336,15 +352,13 @@ impl Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
+        if self.home.null.is_some() {
+            // A pipe that still has content is closed.
+            let _ = self.discard(self.held);
+        }
         let Some(ends) = self.ends.take() else {
             return;
         };
-        if self.held > 0
-            && let Some(null) = &self.home.null
-        {
-            let thrown_away = splice(&ends.output, None, null, None, self.held, FLAGS);
-            self.held -= thrown_away.unwrap_or(0);
-        }
         let of_session = self.of_session.of(self.way);
         of_session.set(of_session.get() - 1);
         let mut state = self.home.state.lock();
@@ -366,8 +380,7 @@ mod tests {
 
     fn take() -> Pipe {
         let pipes = Arc::<Pipes>::default();
-        let [pipe] = pipes.take(Way::ToLocal, &Held::default()).unwrap();
-        pipe
+        pipes.take(Way::ToLocal, &Held::default(), 0).unwrap()
     }
 
     #[tokio::test]
@@ -468,12 +481,12 @@ mod tests {
         from.readable().await.unwrap();
         to.writable().await.unwrap();
         let (pipes, held) = (Arc::<Pipes>::default(), Held::default());
-        let [mut pipe] = pipes.take(Way::ToCarrier, &held).unwrap();
+        let mut pipe = pipes.take(Way::ToCarrier, &held, 0).unwrap();
         assert_eq!((pipes.used(), held.of(Way::ToCarrier).get()), (1, 1));
         pipe.fill(&from, 6).unwrap();
         drop(pipe);
         assert_eq!((pipes.used(), held.of(Way::ToCarrier).get()), (0, 0));
-        let [mut again] = pipes.take(Way::ToLocal, &held).unwrap();
+        let mut again = pipes.take(Way::ToLocal, &held, 0).unwrap();
         assert_eq!(again.fill(&from, 5).unwrap(), Filled::Bytes(5));
         assert_eq!(again.drain(&to, usize::MAX).unwrap(), 5);
         let mut rest = [0; 5];
@@ -482,54 +495,37 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pipe_holds_no_more_than_its_size_however_often_it_is_filled() {
+    async fn a_pipe_takes_no_more_than_its_maximum() {
         let (mut client, from) = pair().await;
-        let mut pipe = take();
-        let sender = tokio::spawn(async move { client.write_all(&[1; 2 * PIPE_BYTES]).await });
-        while pipe.held() < PIPE_BYTES {
-            from.readable().await.unwrap();
-            let room = PIPE_BYTES - pipe.held();
-            match pipe.fill(&from, usize::MAX) {
-                Ok(Filled::Bytes(length)) => assert!((1..=room).contains(&length)),
-                // An empty socket.
-                Ok(Filled::Full) => tokio::task::yield_now().await,
-                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
-            }
-        }
+        client.write_all(b"12345678").await.unwrap();
+        from.readable().await.unwrap();
+        let (mut pipe, mut other) = (take(), take());
+        // As if the pipe had this content.
+        pipe.held = CONTENT_BYTES_MAX - 3;
+        assert_eq!(pipe.fill(&from, usize::MAX).unwrap(), Filled::Bytes(3));
         assert_eq!(pipe.fill(&from, usize::MAX).unwrap(), Filled::Full);
-        sender.abort();
+        assert_eq!(other.fill(&from, usize::MAX).unwrap(), Filled::Bytes(5));
+        pipe.held = CONTENT_BYTES_MAX - 4;
+        let full = pipe.retain(&other).unwrap_err();
+        assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
+        pipe.held = CONTENT_BYTES_MAX - 5;
+        assert_eq!(pipe.retain(&other).unwrap(), 5);
     }
 
     #[test]
-    fn a_smaller_pipe_is_the_first_of_a_pair_and_is_not_kept() {
+    fn a_smaller_pipe_is_not_kept() {
         let pipes = Arc::<Pipes>::default();
         let mut small = Ends::make().unwrap();
         small.bytes = fcntl_setpipe_size(&small.input, SMALLER_BYTES).unwrap();
         let number = small.input.as_raw_fd();
         let full = Ends::make().unwrap();
-        pipes.state.lock().idle.extend([small, full]);
-        let [first, second] = pipes.take(Way::ToCarrier, &Held::default()).unwrap();
-        assert_eq!(first.ends().unwrap().input.as_raw_fd(), number);
+        pipes.state.lock().idle.extend([full, small]);
+        let [first, second] = [(), ()].map(|()| pipes.take(Way::ToCarrier, &Held::default(), 0));
+        let first_number = first.as_ref().unwrap().ends().unwrap().input.as_raw_fd();
+        assert_eq!(first_number, number);
         drop((first, second));
         let state = pipes.state.lock();
         let kept: Vec<_> = state.idle.iter().map(|ends| ends.bytes).collect();
         assert_eq!(kept, [PIPE_BYTES]);
-    }
-
-    #[tokio::test]
-    async fn what_is_in_a_twin_can_be_read_when_the_pipe_is_drained() {
-        let (mut client, from) = pair().await;
-        let (to, _server) = pair().await;
-        client.write_all(b"kept").await.unwrap();
-        from.readable().await.unwrap();
-        to.writable().await.unwrap();
-        let pipes = Arc::<Pipes>::default();
-        let [mut pipe, mut twin] = pipes.take(Way::ToCarrier, &Held::default()).unwrap();
-        pipe.fill(&from, 4).unwrap();
-        pipe.duplicate_into(&mut twin).unwrap();
-        pipe.drain(&to, usize::MAX).unwrap();
-        drop(pipe);
-        assert_eq!(twin.held(), 4);
-        assert_eq!(twin.read_all(2).unwrap(), b"\0\0kept");
     }
 }

@@ -26,6 +26,7 @@ use crate::session::handover::Place;
 use crate::session::mux::NoCarrier;
 use crate::session::shell::member::{Member, State};
 use crate::session::shell::under::Under;
+use crate::stream::retained_pipe::RetainedPipes;
 
 pub(crate) struct Carrier {
     member: Member,
@@ -35,6 +36,8 @@ pub(crate) struct Carrier {
     /// ([`Self::plain`]).
     splices: bool,
     pub(super) queue: RefCell<Queue>,
+    /// Spliced payload that the session may have to retransmit.
+    pub(super) retained: RetainedPipes,
     pub(super) backlog: Backlog,
     /// Whether the session may have got new frames to transmit after the writer's last check.
     transmits: Cell<bool>,
@@ -81,6 +84,7 @@ impl Carrier {
             transport,
             splices: config.splice,
             queue: RefCell::default(),
+            retained: RetainedPipes::default(),
             backlog,
             transmits: Cell::new(false),
             transmit_wake: Notify::new(),

@@ -22,7 +22,7 @@ use crate::io::transport::Transport;
 use crate::stream::batch::Batch;
 use crate::stream::buffers::Permit;
 use crate::stream::packet::{Framed, Packet};
-use crate::stream::pipe::Pipe;
+use crate::stream::pipe::{Pipe, Way};
 
 /// Maximum number of slices in one write.
 const SLICES_MAX: usize = 64;
@@ -30,7 +30,7 @@ const SLICES_MAX: usize = 64;
 /// Maximum length of a packet that is copied to the end of the previous frame.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 
-enum Chunk {
+pub(super) enum Chunk {
     Control(Vec<u8>),
     /// A batch, and how many bytes of its buffer belong to frames.
     Batch(Batch, usize),
@@ -293,20 +293,10 @@ impl Driver {
         }
         let length = payload.range.end;
         match io.take_batch() {
-            Some(Ready::Pipe(mut pipe, twin)) => {
+            Some(Ready::Pipe(pipe)) => {
                 io.note_transmitted(None, length);
                 queue.push_control(header);
-                // The pipe was filled because a carrier of the session can splice. If this carrier
-                // cannot, the payload is copied.
-                queue.push(match carrier.plain() {
-                    Some(_) => Chunk::Pipe(pipe),
-                    None => Chunk::Control(pipe.read_all(0)?),
-                });
-                if let Some(twin) = twin {
-                    self.engine
-                        .retention
-                        .keep(payload.token, Retained::Pipe(twin));
-                }
+                queue.push(self.chunk_of_pipe(carrier, pipe, payload)?);
             }
             Some(Ready::Buffer(batch)) => {
                 let span = batch.layout.span(length);
@@ -322,6 +312,51 @@ impl Driver {
         }
         io.account.sent(&self.telemetry, length);
         Ok(())
+    }
+
+    /// The content of `pipe`, one packet. The content is copied if `carrier` cannot splice (another
+    /// carrier of the session can), or if no pipe has room to retain it.
+    ///
+    /// # Errors
+    /// The error of read(2).
+    pub(super) fn chunk_of_pipe(
+        &self,
+        carrier: &Carrier,
+        mut pipe: Pipe,
+        payload: &Payload,
+    ) -> std::io::Result<Chunk> {
+        let length = pipe.held();
+        if carrier.plain().is_some() && self.retain_pipe(carrier, &pipe, payload) {
+            self.telemetry.splices.sent.add(length);
+            return Ok(Chunk::Pipe(pipe));
+        }
+        let bytes = pipe.read(length)?;
+        if !payload.retained {
+            return Ok(Chunk::Control(bytes));
+        }
+        let batch = Rc::new(Batch::of_packet(bytes));
+        let retained = Retained::Batch(Rc::clone(&batch));
+        self.engine.retention.keep(payload.token, retained);
+        Ok(Chunk::Kept {
+            batch,
+            range: 0..length,
+            _permit: None,
+        })
+    }
+
+    /// Retains the content of `pipe` if the session requires it. Returns whether that is done.
+    fn retain_pipe(&self, carrier: &Carrier, pipe: &Pipe, payload: &Payload) -> bool {
+        if !payload.retained {
+            return true;
+        }
+        let another = || self.share.pipe(Way::ToCarrier, 0);
+        let Some(retained) = carrier.retained.retain(pipe, another) else {
+            self.telemetry.splices.pipes_lacking.add(1);
+            return false;
+        };
+        let retained = Retained::Pipe(retained);
+        self.engine.retention.keep(payload.token, retained);
+        true
     }
 
     fn keep_batch(&self, mut batch: Batch, span: usize, token: Token) -> Chunk {
@@ -351,7 +386,7 @@ impl Driver {
         let retained = self.engine.retention.take(payload.token);
         let batch = match retained {
             Some(Retained::Batch(batch)) => batch,
-            Some(Retained::Pipe(mut pipe)) => Rc::new(Batch::copied_from(&mut pipe, header.len())?),
+            Some(Retained::Pipe(retained)) => Rc::new(Batch::of_packet(retained.read()?)),
             None => {
                 return Err(std::io::Error::other(
                     "payload to retransmit is not retained",

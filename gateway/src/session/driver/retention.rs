@@ -8,14 +8,14 @@ use muxtunnel_proto::Token;
 
 use crate::base::telemetry::Telemetry;
 use crate::stream::batch::Batch;
-use crate::stream::pipe::Pipe;
+use crate::stream::retained_pipe::RetainedPayload;
 
 /// A retained batch. The queue of a carrier refers to the same payload until the payload is
 /// written.
 pub(super) enum Retained {
     Batch(Rc<Batch>),
     /// One packet of payload.
-    Pipe(Pipe),
+    Pipe(RetainedPayload),
 }
 
 /// All retained batches, until the session releases them. The session bounds the batches by

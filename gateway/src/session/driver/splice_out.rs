@@ -49,8 +49,8 @@ impl Driver {
         let (filled, pipe) = match filled {
             Filled::Bytes(_) => (filled, None),
             Filled::Full if !io.may_hold_another_pipe() => return Ok(Filled::Full),
-            Filled::Full => match self.share.pipes(Way::ToLocal) {
-                Some([mut pipe]) => (pipe.fill(tcp, wanted)?, Some(pipe)),
+            Filled::Full => match self.share.pipe(Way::ToLocal, 0) {
+                Some(mut pipe) => (pipe.fill(tcp, wanted)?, Some(pipe)),
                 None => return Ok(Filled::Full),
             },
         };

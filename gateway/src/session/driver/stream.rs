@@ -76,8 +76,8 @@ pub(super) struct Arrived {
 pub(super) enum Ready {
     /// In memory, with room for its headers.
     Buffer(Batch),
-    /// A pipe. The second pipe has the same content, in case the payload must be retransmitted.
-    Pipe(Pipe, Option<Pipe>),
+    /// In a pipe, for one packet.
+    Pipe(Pipe),
 }
 
 impl StreamIo {
@@ -204,7 +204,7 @@ impl StreamIo {
                 let waiting = match io.batch.into_inner() {
                     Some(Ready::Buffer(batch)) => Some(batch),
                     // Payload is spliced only after the answer.
-                    Some(Ready::Pipe(..)) | None => None,
+                    Some(Ready::Pipe(_)) | None => None,
                 };
                 let connection = Connection {
                     socket: io.local.socket,

@@ -21,6 +21,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, LocalSet};
 
+use super::carrier_out::Chunk;
+use super::retention::Retained;
 use super::*;
 use crate::base::closing::Reason;
 use crate::base::forward::{Admission, Forwards};
@@ -32,7 +34,7 @@ use crate::io::transport::{Tcp, Transport};
 use crate::session::mux::{Mux, OpenEnd, Progress};
 use crate::session::shell::LINGER_MAX;
 use crate::stream::account::Local;
-use crate::stream::pipe::{SPLICE_BYTES_MIN, STREAM_PIPES_MAX};
+use crate::stream::pipe::{Held, SPLICE_BYTES_MIN, STREAM_PIPES_MAX, Way};
 use forgetful::{Forgetful, Wishes};
 
 /// The next frame on `tcp`, with its payload.
@@ -388,6 +390,54 @@ async fn payload_for_a_full_socket_fills_the_pipe_that_waits_for_the_socket() {
         let mut received = vec![0; before + payload.len()];
         client.read_exact(&mut received).await.unwrap();
         assert!(received[before..] == payload);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn payload_of_a_pipe_is_copied_if_no_pipe_can_retain_it() {
+    in_time(async {
+        let buffers: Rc<super::Pool> = Rc::default();
+        let (driver, _far) = agreed(&Rc::default(), Rc::clone(&buffers), parameters(1)).await;
+        let _client = opened(&driver, target()).await;
+        let stream = driver.engine.session.view().streams()[0];
+        let carrier = driver.carriers.view().values().next().cloned().unwrap();
+        let (mut client, from) = pair().await;
+        let another = || buffers.pipes.take(Way::ToCarrier, &Held::default(), 0);
+        let mut all = Vec::new();
+        for is_last in [true, false] {
+            client.write_all(b"payload").await.unwrap();
+            from.readable().await.unwrap();
+            let mut pipe = another().unwrap();
+            pipe.fill(&from, 7).unwrap();
+            if is_last {
+                all.extend(std::iter::from_fn(another));
+            }
+            let payload = Payload {
+                stream,
+                token: Token(7),
+                range: 0..7,
+                last: true,
+                retained: true,
+            };
+            let chunk = driver.chunk_of_pipe(&carrier, pipe, &payload).unwrap();
+            let retained = driver.engine.retention.take(payload.token).unwrap();
+            match (is_last, chunk, retained) {
+                (true, Chunk::Kept { batch, range, .. }, Retained::Batch(retained)) => {
+                    assert!(Rc::ptr_eq(&batch, &retained));
+                    assert_eq!(batch.bytes(range), b"payload");
+                    assert_eq!(batch.bytes(batch.place(&(3..7))), b"load");
+                }
+                (false, Chunk::Pipe(pipe), Retained::Pipe(retained)) => {
+                    assert_eq!(pipe.held(), 7);
+                    assert_eq!(retained.read().unwrap(), b"payload");
+                }
+                _ => panic!("the payload is not where it was expected"),
+            }
+            all.clear();
+        }
+        let spliced = driver.telemetry.splices.status();
+        assert_eq!((spliced.bytes_sent, spliced.pipes_lacking), (7, 1));
     })
     .await;
 }

@@ -1,15 +1,13 @@
 //! Moves payload from a stream's local socket to a carrier.
 //!
 //! The source reads one batch at a time, and only if it has credit and a buffer, so that streams
-//! take turns. While pipes are free, bulk goes through a pipe without a copy, or through two pipes if
-//! it is retained. A stream never waits while it holds its forward's turn, since other sessions wait
-//! for the same turn.
+//! take turns. While pipes are free, bulk goes through a pipe without a copy. A stream never waits
+//! while it holds its forward's turn, since other sessions wait for the same turn.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::rc::Rc;
 use std::time::Duration;
 
-use muxtunnel_proto::SendCapacity;
 use tokio::time::Instant;
 
 use super::{End, Ready, StreamIo, fail};
@@ -18,7 +16,7 @@ use crate::io::duplex;
 use crate::session::driver::Driver;
 use crate::stream::batch::{Appetite, Batch, Layout, SLOTS_MAX};
 use crate::stream::buffers::{Buffer, FITTED_SHARE, Size};
-use crate::stream::pipe::{Filled, Pipe, SPLICE_BYTES_MIN, Way};
+use crate::stream::pipe::{Filled, SPLICE_BYTES_MIN, Way};
 
 /// How long a stream with a failed local socket waits for credit to send the bytes that precede the
 /// failure.
@@ -244,12 +242,9 @@ fn splice(
     if limit < SPLICE_BYTES_MIN || io.socket.unread() < SPLICE_BYTES_MIN as u64 {
         return None;
     }
-    let share = &driver.share;
-    let taken = match capacity.retained {
-        true => (share.pipes(Way::ToCarrier)).map(|[pipe, twin]| (pipe, Some(twin))),
-        false => share.pipes(Way::ToCarrier).map(|[pipe]| (pipe, None)),
-    };
-    let Some((mut pipe, twin)) = taken else {
+    // The carrier may need another pipe to retain the payload.
+    let spare = usize::from(capacity.retained);
+    let Some(mut pipe) = driver.share.pipe(Way::ToCarrier, spare) else {
         driver.telemetry.splices.pipes_lacking.add(1);
         return None;
     };
@@ -260,38 +255,11 @@ fn splice(
         Ok(Filled::Full) => return None,
         Err(error) => return Some(Err(error)),
     };
-    let batch = match twin {
-        Some(twin) => keep(driver, pipe, twin, capacity),
-        None => {
-            driver.telemetry.splices.sent.add(length);
-            Ok(Ready::Pipe(pipe, None))
-        }
-    };
-    Some(batch.map(|batch| Read::Some {
-        batch,
+    Some(Ok(Read::Some {
+        batch: Ready::Pipe(pipe),
         length,
         held: length,
     }))
-}
-
-/// Retains the content of `pipe` while it is sent: in `twin`, or in memory if `twin` has too little
-/// room.
-fn keep(
-    driver: &Rc<Driver>,
-    mut pipe: Pipe,
-    mut twin: Pipe,
-    capacity: SendCapacity,
-) -> std::io::Result<Ready> {
-    match pipe.duplicate_into(&mut twin) {
-        Ok(()) => {
-            driver.telemetry.splices.sent.add(pipe.held());
-            Ok(Ready::Pipe(pipe, Some(twin)))
-        }
-        Err(_) => {
-            driver.telemetry.splices.pipes_lacking.add(1);
-            Batch::copied_from(&mut pipe, capacity.header_bytes).map(Ready::Buffer)
-        }
-    }
 }
 
 /// Reads into `buffer`; `None`: the session is over.
