@@ -98,8 +98,13 @@ impl Network {
         for place in [Place::Client, Place::Entry, Place::Exit, Place::Server] {
             let is_application = matches!(place, Place::Client | Place::Server);
             let values = match self.topology {
-                Topology::WanTuned if is_application == direct => tuned,
-                Topology::WanTuned => defaults,
+                Topology::WanTuned | Topology::WanLoss1 | Topology::WanLoss5 => {
+                    if is_application == direct {
+                        tuned
+                    } else {
+                        defaults
+                    }
+                }
                 Topology::Wan20 if is_application => PINNED,
                 Topology::Wan20 | Topology::Wan20Tuned => tuned,
                 _ => return Ok(()),

@@ -76,6 +76,8 @@ pub(crate) enum System {
     MuxgateNative,
     /// The native protocol with four carriers per session.
     MuxgateNativeX4,
+    /// The native protocol with sixteen carriers per session.
+    MuxgateNativeX16,
     /// The native protocol with two workers.
     #[value(name = "muxgate-native-workers-2")]
     MuxgateNativeWorkers2,
@@ -264,6 +266,10 @@ impl System {
             Self::MuxgateNative => plain,
             Self::MuxgateNativeX4 => Gateways {
                 carriers: Some(4),
+                ..plain
+            },
+            Self::MuxgateNativeX16 => Gateways {
+                carriers: Some(16),
                 ..plain
             },
             Self::MuxgateNativeWorkers2 => plain.on_workers(2),

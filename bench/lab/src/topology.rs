@@ -51,11 +51,11 @@ pub(crate) enum Topology {
     Wan,
     /// As wan, with larger socket buffers at the ends of the delayed link.
     WanTuned,
-    /// As wan, with a loss of 1 % of the frames each way.
+    /// As wan-tuned, with a loss of 1 % of the frames each way.
     #[value(name = "wan-loss-1")]
     #[serde(rename = "wan-loss-1")]
     WanLoss1,
-    /// As wan, with a loss of 5 % of the frames each way.
+    /// As wan-tuned, with a loss of 5 % of the frames each way.
     #[value(name = "wan-loss-5")]
     #[serde(rename = "wan-loss-5")]
     WanLoss5,
@@ -126,7 +126,9 @@ impl Topology {
     /// The name of the sysctl profile.
     pub(crate) fn tuning(self) -> &'static str {
         match self {
-            Self::WanTuned | Self::Wan20 | Self::Wan20Tuned => "Wan",
+            Self::WanTuned | Self::WanLoss1 | Self::WanLoss5 | Self::Wan20 | Self::Wan20Tuned => {
+                "Wan"
+            }
             _ => "None",
         }
     }

@@ -285,6 +285,7 @@ fn names_are_those_of_the_published_tables() {
     for (system, name) in [
         (System::Direct, "direct"),
         (System::MuxgateNativeX4, "muxgate-native-x4"),
+        (System::MuxgateNativeX16, "muxgate-native-x16"),
         (System::MuxgateKeysWorkers8, "muxgate-keys-workers-8"),
         (System::MuxgateDefault, "muxgate-default"),
         (System::MuxgateHttp2Reverse, "muxgate-http2-reverse"),
