@@ -7,7 +7,8 @@
 //! All workers share the pipes of the process. A session takes a further pipe only while it holds
 //! fewer than [`HELD_FACTOR`] times the pipes that are free (Choudhury, Hahne: "Dynamic Queue
 //! Length Thresholds for Shared-Memory Packet Switches", 1998). So a session whose peer or local
-//! sockets stall leaves pipes to the other sessions. A session without a pipe copies payload.
+//! sockets stall leaves pipes to the other sessions. In the same way, a stream whose local socket
+//! stalls leaves at least as many pipes free as it holds. Without a pipe, payload is copied.
 //! Payload is also copied for a short time after the process had no open files for a further pipe
 //! ([`crate::base::open_files`]), or after the kernel refused a further pipe. The kernel's limit is
 //! `pipe-user-pages-soft` (pipe(7)), and applies to all gateways of a node that run as the same
@@ -46,18 +47,16 @@ pub(crate) const SPLICE_BYTES_MIN: usize = 32 << 10;
 const PIPES_MAX: usize = 48;
 /// Maximum number of pipes in use with payload to carriers, including retained payload. The other
 /// pipes remain for payload to local sockets.
-const SOURCE_PIPES_MAX: usize = 40;
+const SOURCE_PIPES_MAX: usize = 32;
 /// Maximum number of pipes in use with payload to local sockets. The other pipes remain for payload
 /// to carriers, because local sockets that stall hold their pipes.
-const SINK_PIPES_MAX: usize = 24;
+const SINK_PIPES_MAX: usize = 32;
 /// Maximum number of idle pipes that a process keeps. The rest of the user's limit remains for other
 /// gateways.
 const IDLE_MAX: usize = 16;
 /// A session may take pipes until it holds this number of times as many as are free. So one session
 /// leaves a quarter of the pipes to the others.
 const HELD_FACTOR: usize = 3;
-/// How many pipes one stream may hold while its local socket stalls.
-pub(crate) const STREAM_PIPES_MAX: usize = 8;
 /// Time for which no further pipe is created after the process had no open files for one, or the
 /// kernel refused one.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
@@ -459,16 +458,16 @@ mod tests {
             held
         };
         let to_local: Vec<_> = (0..6).map(|_| take_all(Way::ToLocal)).collect();
-        assert_eq!(to_local, [18, 5, 1, 0, 0, 0]);
+        assert_eq!(to_local, [24, 6, 2, 0, 0, 0]);
         let to_carriers: Vec<_> = (0..6).map(|_| take_all(Way::ToCarrier)).collect();
-        assert_eq!(to_carriers, [18, 5, 1, 0, 0, 0]);
+        assert_eq!(to_carriers, [12, 3, 1, 0, 0, 0]);
         let mut state = State {
             to_carriers: SOURCE_PIPES_MAX,
             ..State::default()
         };
         assert!(!state.permits(Way::ToCarrier, 0, 1));
-        assert!(state.permits(Way::ToLocal, 16, 8) && !state.permits(Way::ToLocal, 17, 8));
-        assert!(!state.permits(Way::ToLocal, 0, 9));
+        assert!(state.permits(Way::ToLocal, 32, 16) && !state.permits(Way::ToLocal, 33, 16));
+        assert!(!state.permits(Way::ToLocal, 0, 17));
         state.to_carriers -= 1;
         assert!(state.permits(Way::ToCarrier, 0, 1) && !state.permits(Way::ToCarrier, 0, 2));
     }

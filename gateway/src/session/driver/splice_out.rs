@@ -48,8 +48,8 @@ impl Driver {
         let filled = io.fill_last_pipe(tcp, wanted)?;
         let (filled, pipe) = match filled {
             Filled::Bytes(_) => (filled, None),
-            Filled::Full if !io.may_hold_another_pipe() => return Ok(Filled::Full),
-            Filled::Full => match self.share.pipe(Way::ToLocal, 0) {
+            // A stream that stalls leaves at least as many pipes free as it holds.
+            Filled::Full => match self.share.pipe(Way::ToLocal, io.pipes()) {
                 Some(mut pipe) => (pipe.fill(tcp, wanted)?, Some(pipe)),
                 None => return Ok(Filled::Full),
             },

@@ -31,7 +31,7 @@ use crate::stream::early_data::{Connection, Early};
 use crate::stream::inbox::Inbox;
 use crate::stream::life::Cut;
 use crate::stream::local_stream::{End, LocalStream};
-use crate::stream::pipe::{Filled, Pipe, STREAM_PIPES_MAX};
+use crate::stream::pipe::{Filled, Pipe};
 use crate::stream::reassembly::Reassembly;
 
 pub(crate) struct StreamIo {
@@ -384,9 +384,9 @@ impl StreamIo {
         }
     }
 
-    /// Whether the inbox may hold a further pipe.
-    pub(super) fn may_hold_another_pipe(&self) -> bool {
-        self.inbox.borrow().pipes() < STREAM_PIPES_MAX
+    /// Number of pipes in the inbox.
+    pub(super) fn pipes(&self) -> usize {
+        self.inbox.borrow().pipes()
     }
 
     /// Delivers the next `length` bytes of the stream: the content of `pipe`, or bytes that the last

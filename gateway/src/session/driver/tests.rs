@@ -34,7 +34,7 @@ use crate::io::transport::{Tcp, Transport};
 use crate::session::mux::{Mux, OpenEnd, Progress};
 use crate::session::shell::LINGER_MAX;
 use crate::stream::account::Local;
-use crate::stream::pipe::{Held, SPLICE_BYTES_MIN, STREAM_PIPES_MAX, Way};
+use crate::stream::pipe::{Held, SPLICE_BYTES_MIN, Way};
 use forgetful::{Forgetful, Wishes};
 
 /// The next frame on `tcp`, with its payload.
@@ -357,7 +357,8 @@ async fn a_stream_whose_halves_have_ended_delivers_its_bytes_after_the_end_of_th
 #[tokio::test]
 async fn payload_for_a_full_socket_fills_the_pipe_that_waits_for_the_socket() {
     const PIECE: usize = 1 << 10;
-    const PIECES: usize = 3 * STREAM_PIPES_MAX;
+    // More than the pipes that the stream may hold.
+    const PIECES: usize = 24;
     const REST: usize = SPLICE_BYTES_MIN;
     in_time(async {
         let (driver, mut far) = established(&Rc::default()).await;
@@ -390,6 +391,46 @@ async fn payload_for_a_full_socket_fills_the_pipe_that_waits_for_the_socket() {
         let mut received = vec![0; before + payload.len()];
         client.read_exact(&mut received).await.unwrap();
         assert!(received[before..] == payload);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_that_stalls_leaves_as_many_pipes_as_it_holds() {
+    const FREE: usize = 6;
+    in_time(async {
+        let buffers: Rc<super::Pool> = Rc::default();
+        let (wishes, kept) = (Rc::default(), Rc::clone(&buffers));
+        let (driver, mut far) = agreed(&wishes, kept, parameters(1 << 20)).await;
+        far.set_nodelay(true).unwrap();
+        let (connection, _client, _) = full_connection().await;
+        let opened = driver.open("tcp://x:1", Priority::Auto, connection, Box::new(|_| {}));
+        assert!(opened.is_ok());
+        take_up(&driver, &mut far).await;
+        let mut others = Vec::new();
+        others.extend(std::iter::from_fn(|| {
+            buffers.pipes.take(Way::ToLocal, &Held::default(), 0)
+        }));
+        others.truncate(others.len() - FREE);
+        let stream = driver.engine.session.view().streams()[0];
+        let header = codec::stream_header(stream, 0, 2 * SPLICE_BYTES_MIN as u32, true);
+        far.write_all(&header).await.unwrap();
+        let carrier = driver.carriers.view().values().next().unwrap().id;
+        while driver.engine.session.view().receiving(carrier).is_none() {
+            tokio::task::yield_now().await;
+        }
+        let spliced = || driver.telemetry.splices.status();
+        let mut sent = 0;
+        // Each byte takes one of the 256 slots of a pipe.
+        while spliced().bytes_fallen_back == 0 {
+            far.write_all(b"x").await.unwrap();
+            sent += 1;
+            while spliced().bytes_received + spliced().bytes_fallen_back < sent {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(spliced().bytes_received, 256 * FREE as u64 / 2);
+        assert_eq!(buffers.pipes.used(), others.len() + FREE / 2);
     })
     .await;
 }
