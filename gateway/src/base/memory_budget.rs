@@ -1,7 +1,8 @@
 //! The memory of the process for payload, which its sessions share.
 //!
 //! If the process's control group has a memory limit, half of the limit is for received payload of
-//! all sessions, and an eighth for sent payload that is not acknowledged. A new session draws its
+//! all sessions, and an eighth for sent payload that is not acknowledged: each session retains at most
+//! a quarter of its memory for received payload. A new session draws its
 //! part from this budget and returns it at its end. If a library has the streams of the protocol,
 //! each connection has windows of its own, so each connection draws a part, as a session does. A
 //! session whose peer already has its credit cannot give back a part of it, so the parts depend on
@@ -92,9 +93,10 @@ impl Drop for Drawn {
 fn bounded(most: Memory, receive: u64) -> Memory {
     let at_most =
         |most: ByteSize, bytes: u64, least: ByteSize| ByteSize(bytes.max(least.0).min(most.0));
+    let receive = at_most(most.receive, receive, RECEIVE_MIN);
     Memory {
-        receive: at_most(most.receive, receive, RECEIVE_MIN),
-        retain: at_most(most.retain, receive / 4, RETAIN_MIN),
+        receive,
+        retain: at_most(most.retain, receive.0 / 4, RETAIN_MIN),
         ..most
     }
 }
@@ -144,6 +146,16 @@ mod tests {
         let parts: Vec<_> = (0..4).map(|_| budget.draw(Memory::default(), 3)).collect();
         let parts: Vec<_> = parts.iter().map(|(memory, _)| sizes(*memory).0).collect();
         assert_eq!(parts, [10, 2, 1, 1]);
+    }
+
+    #[test]
+    fn sessions_beyond_the_expected_number_retain_a_part_of_the_limit_with_the_others() {
+        let budget = MemoryBudget::of(Some(4096 * MIB));
+        let drawn: Vec<_> = (0..16).map(|_| budget.draw(Memory::default(), 4)).collect();
+        assert_eq!(sizes(drawn[0].0), (256, 64));
+        let retained: u64 = drawn.iter().map(|(memory, _)| sizes(*memory).1).sum();
+        // The minimum of the last sessions is beyond the eighth of the limit.
+        assert_eq!(retained, 512 + 8);
     }
 
     #[test]

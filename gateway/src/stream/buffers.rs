@@ -133,10 +133,15 @@ impl Share {
         }
     }
 
-    /// Takes a pipe, if the session may then take `spare` more; `None`: the caller has to copy the
+    /// Takes a pipe, if the session may take `count` pipes now; `None`: the caller has to copy the
     /// payload.
-    pub(crate) fn pipe(&self, way: Way, spare: usize) -> Option<Pipe> {
-        self.pool.pipes.take(way, &self.pipes, spare)
+    pub(crate) fn pipe(&self, way: Way, count: usize) -> Option<Pipe> {
+        self.pool.pipes.take(way, &self.pipes, count)
+    }
+
+    /// Number of pipes that all sessions may still take.
+    pub(crate) fn free_pipes(&self, way: Way) -> usize {
+        self.pool.pipes.free(way)
     }
 
     /// Raises the bound for `carriers` carriers.

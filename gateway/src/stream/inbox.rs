@@ -168,7 +168,7 @@ mod tests {
         let mut inbox = Inbox::default();
         inbox.push(&pool, b"begin");
         for _ in 0..2 {
-            let mut pipe = pool.pipes.take(Way::ToLocal, &Held::default(), 0).unwrap();
+            let mut pipe = pool.pipes.take(Way::ToLocal, &Held::default(), 1).unwrap();
             pipe.fill(&from, 2).unwrap();
             inbox.push_pipe(pipe);
             inbox.last_pipe().unwrap().fill(&from, 3).unwrap();

@@ -8,7 +8,8 @@
 //! fewer than [`HELD_FACTOR`] times the pipes that are free (Choudhury, Hahne: "Dynamic Queue
 //! Length Thresholds for Shared-Memory Packet Switches", 1998). So a session whose peer or local
 //! sockets stall leaves pipes to the other sessions. In the same way, a stream whose local socket
-//! stalls leaves at least as many pipes free as it holds. Without a pipe, payload is copied.
+//! stalls takes a further pipe only while it holds fewer than are free. Without a pipe, payload is
+//! copied.
 //! Payload is also copied for a short time after the process had no open files for a further pipe
 //! ([`crate::base::open_files`]), or after the kernel refused a further pipe. The kernel's limit is
 //! `pipe-user-pages-soft` (pipe(7)), and applies to all gateways of a node that run as the same
@@ -111,14 +112,19 @@ impl State {
         }
     }
 
-    /// Whether a session that holds `held` pipes of `way` may take `count` more.
-    fn permits(&self, way: Way, held: usize, count: usize) -> bool {
+    /// Number of pipes that may still be taken for `way`.
+    fn free(&self, way: Way) -> usize {
         let free_of_way = match way {
             Way::ToCarrier => SOURCE_PIPES_MAX - self.to_carriers,
             Way::ToLocal => SINK_PIPES_MAX - self.to_local,
         };
-        let free = free_of_way.min(PIPES_MAX - self.to_carriers - self.to_local);
-        held + count <= HELD_FACTOR * free && count <= free
+        free_of_way.min(PIPES_MAX - self.to_carriers - self.to_local)
+    }
+
+    /// Whether a session that holds `held` pipes of `way` may take `count` more, one after the other.
+    fn permits(&self, way: Way, held: usize, count: usize) -> bool {
+        let free_at_last = (self.free(way) + 1).saturating_sub(count);
+        held + count <= HELD_FACTOR * free_at_last
     }
 
     /// An empty pipe; `None`: none is idle, and none can be created now.
@@ -192,11 +198,16 @@ impl Pipes {
         Arc::clone(OF_PROCESS.get_or_init(Arc::default))
     }
 
-    /// Takes an empty pipe for a session that holds `held`, if the session may then take `spare`
-    /// more; `None`: the caller has to copy the payload.
-    pub(crate) fn take(self: &Arc<Self>, way: Way, held: &Held, spare: usize) -> Option<Pipe> {
+    /// Number of pipes that may still be taken for `way`.
+    pub(crate) fn free(&self, way: Way) -> usize {
+        self.state.lock().free(way)
+    }
+
+    /// Takes an empty pipe for a session that holds `held`, if the session may take `count` pipes
+    /// now; `None`: the caller has to copy the payload.
+    pub(crate) fn take(self: &Arc<Self>, way: Way, held: &Held, count: usize) -> Option<Pipe> {
         let mut state = self.state.lock();
-        if !state.permits(way, held.of(way).get(), 1 + spare) {
+        if !state.permits(way, held.of(way).get(), count) {
             return None;
         }
         let ends = state.take()?;
@@ -252,12 +263,12 @@ impl Pipe {
         self.ends.as_ref().ok_or_else(gone)
     }
 
-    /// Adds references to the content of `from` to the end of the content. The function adds less
+    /// Adds references to the content of `from` (tee(2)) to the end of the content. The function adds less
     /// than the whole content if the pipe becomes full. Returns the number of bytes.
     ///
     /// # Errors
     /// The error of tee(2). `WouldBlock`: the pipe is full.
-    pub(crate) fn retain(&mut self, from: &Self) -> std::io::Result<usize> {
+    pub(crate) fn tee_from(&mut self, from: &Self) -> std::io::Result<usize> {
         if from.held > CONTENT_BYTES_MAX - self.held {
             return Err(std::io::ErrorKind::WouldBlock.into());
         }
@@ -379,7 +390,7 @@ mod tests {
 
     fn take() -> Pipe {
         let pipes = Arc::<Pipes>::default();
-        pipes.take(Way::ToLocal, &Held::default(), 0).unwrap()
+        pipes.take(Way::ToLocal, &Held::default(), 1).unwrap()
     }
 
     #[tokio::test]
@@ -466,10 +477,26 @@ mod tests {
             ..State::default()
         };
         assert!(!state.permits(Way::ToCarrier, 0, 1));
-        assert!(state.permits(Way::ToLocal, 32, 16) && !state.permits(Way::ToLocal, 33, 16));
-        assert!(!state.permits(Way::ToLocal, 0, 17));
+        assert!(state.permits(Way::ToLocal, 15, 9) && !state.permits(Way::ToLocal, 16, 9));
+        assert!(state.permits(Way::ToLocal, 0, 12) && !state.permits(Way::ToLocal, 0, 13));
         state.to_carriers -= 1;
         assert!(state.permits(Way::ToCarrier, 0, 1) && !state.permits(Way::ToCarrier, 0, 2));
+    }
+
+    #[test]
+    fn a_session_that_may_take_two_pipes_may_take_one_after_the_other() {
+        for to_carriers in 0..=SOURCE_PIPES_MAX {
+            for held in 0..=to_carriers {
+                let mut state = State {
+                    to_carriers,
+                    ..State::default()
+                };
+                let both = state.permits(Way::ToCarrier, held, 2);
+                let first = state.permits(Way::ToCarrier, held, 1);
+                state.to_carriers += usize::from(first);
+                assert_eq!(both, first && state.permits(Way::ToCarrier, held + 1, 1));
+            }
+        }
     }
 
     #[tokio::test]
@@ -480,12 +507,12 @@ mod tests {
         from.readable().await.unwrap();
         to.writable().await.unwrap();
         let (pipes, held) = (Arc::<Pipes>::default(), Held::default());
-        let mut pipe = pipes.take(Way::ToCarrier, &held, 0).unwrap();
+        let mut pipe = pipes.take(Way::ToCarrier, &held, 1).unwrap();
         assert_eq!((pipes.used(), held.of(Way::ToCarrier).get()), (1, 1));
         pipe.fill(&from, 6).unwrap();
         drop(pipe);
         assert_eq!((pipes.used(), held.of(Way::ToCarrier).get()), (0, 0));
-        let mut again = pipes.take(Way::ToLocal, &held, 0).unwrap();
+        let mut again = pipes.take(Way::ToLocal, &held, 1).unwrap();
         assert_eq!(again.fill(&from, 5).unwrap(), Filled::Bytes(5));
         assert_eq!(again.drain(&to, usize::MAX).unwrap(), 5);
         let mut rest = [0; 5];
@@ -505,10 +532,10 @@ mod tests {
         assert_eq!(pipe.fill(&from, usize::MAX).unwrap(), Filled::Full);
         assert_eq!(other.fill(&from, usize::MAX).unwrap(), Filled::Bytes(5));
         pipe.held = CONTENT_BYTES_MAX - 4;
-        let full = pipe.retain(&other).unwrap_err();
+        let full = pipe.tee_from(&other).unwrap_err();
         assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
         pipe.held = CONTENT_BYTES_MAX - 5;
-        assert_eq!(pipe.retain(&other).unwrap(), 5);
+        assert_eq!(pipe.tee_from(&other).unwrap(), 5);
     }
 
     #[test]
@@ -519,7 +546,7 @@ mod tests {
         let number = small.input.as_raw_fd();
         let full = Ends::make().unwrap();
         pipes.state.lock().idle.extend([full, small]);
-        let [first, second] = [(), ()].map(|()| pipes.take(Way::ToCarrier, &Held::default(), 0));
+        let [first, second] = [(), ()].map(|()| pipes.take(Way::ToCarrier, &Held::default(), 1));
         let first_number = first.as_ref().unwrap().ends().unwrap().input.as_raw_fd();
         assert_eq!(first_number, number);
         drop((first, second));

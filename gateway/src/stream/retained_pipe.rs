@@ -111,7 +111,7 @@ impl State {
         if self.closed {
             return None;
         }
-        let length = self.pipe.as_mut()?.retain(from).ok()?;
+        let length = self.pipe.as_mut()?.tee_from(from).ok()?;
         self.closed = length < from.held();
         if self.closed {
             self.payloads.push_back(Payload::Released(length));
@@ -211,7 +211,7 @@ mod tests {
         }
 
         fn pipe(&self) -> Option<Pipe> {
-            self.pipes.take(Way::ToCarrier, &self.held, 0)
+            self.pipes.take(Way::ToCarrier, &self.held, 1)
         }
 
         /// A pipe with `pieces`, each in a slot of its own.
@@ -303,17 +303,26 @@ mod tests {
     #[tokio::test]
     async fn a_pipe_with_a_part_of_a_payload_takes_no_other_payload() {
         let mut carrier = Carrier::new().await;
-        let first = carrier.retain(b"first").await;
-        let pipe = carrier.filled(&[&b"x"[..]; 256]).await;
-        assert!(carrier.retained.retain(&pipe, || None).is_none());
-        drop(pipe);
-        let second = carrier.retain(b"second").await;
+        let pieces = [&b"x"[..]; 100];
+        let mut payloads = Vec::new();
+        for is_whole in [true, true, false] {
+            let pipe = carrier.filled(&pieces).await;
+            let another = || carrier.pipe().filter(|_| is_whole);
+            let payload = carrier.retained.retain(&pipe, another);
+            assert_eq!(payload.is_some(), is_whole);
+            payloads.extend(payload);
+        }
+        let second = payloads.remove(1);
+        // The pipe has 100 free slots again.
+        payloads.clear();
+        assert_eq!(Carrier::in_pipe(&second), 156);
+        let next = carrier.retain(b"next").await;
         assert_eq!(
-            (Carrier::in_pipe(&first), Carrier::in_pipe(&second)),
-            (260, 6)
+            (Carrier::in_pipe(&second), Carrier::in_pipe(&next)),
+            (156, 4)
         );
-        drop(first);
-        assert_eq!(second.read().unwrap(), b"second");
+        assert_eq!(second.read().unwrap(), [b'x'; 100]);
+        assert_eq!(next.read().unwrap(), b"next");
         assert_eq!(carrier.pipes.used(), 0);
     }
 

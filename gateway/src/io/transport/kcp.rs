@@ -57,8 +57,8 @@ pub(crate) struct KcpWindows {
 
 impl KcpWindows {
     /// Returns half of a session's retransmit buffer for sending, and an eighth of its receive
-    /// memory for receiving, within the bounds. With the defaults each window is 32 MiB, which is
-    /// more than twice the bytes in flight at 1 Gbit/s and a round trip of 100 ms.
+    /// memory for receiving, within the bounds. With the defaults the windows have 64 and 32 MiB,
+    /// which is more than twice the bytes in flight at 1 Gbit/s and a round trip of 100 ms.
     pub(crate) fn of(memory: &Memory) -> Self {
         let bytes = |of: u64| of.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX) as usize;
         Self {

@@ -349,7 +349,7 @@ impl Driver {
         if !payload.retained {
             return true;
         }
-        let another = || self.share.pipe(Way::ToCarrier, 0);
+        let another = || self.share.pipe(Way::ToCarrier, 1);
         let Some(retained) = carrier.retained.retain(pipe, another) else {
             self.telemetry.splices.pipes_lacking.add(1);
             return false;

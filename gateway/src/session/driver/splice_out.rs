@@ -48,8 +48,10 @@ impl Driver {
         let filled = io.fill_last_pipe(tcp, wanted)?;
         let (filled, pipe) = match filled {
             Filled::Bytes(_) => (filled, None),
-            // A stream that stalls leaves at least as many pipes free as it holds.
-            Filled::Full => match self.share.pipe(Way::ToLocal, io.pipes()) {
+            Filled::Full if io.pipes() >= self.share.free_pipes(Way::ToLocal) => {
+                return Ok(Filled::Full);
+            }
+            Filled::Full => match self.share.pipe(Way::ToLocal, 1) {
                 Some(mut pipe) => (pipe.fill(tcp, wanted)?, Some(pipe)),
                 None => return Ok(Filled::Full),
             },

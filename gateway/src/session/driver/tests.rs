@@ -396,7 +396,7 @@ async fn payload_for_a_full_socket_fills_the_pipe_that_waits_for_the_socket() {
 }
 
 #[tokio::test]
-async fn a_stream_that_stalls_leaves_as_many_pipes_as_it_holds() {
+async fn a_stream_that_stalls_leaves_pipes_to_other_streams() {
     const FREE: usize = 6;
     in_time(async {
         let buffers: Rc<super::Pool> = Rc::default();
@@ -409,7 +409,7 @@ async fn a_stream_that_stalls_leaves_as_many_pipes_as_it_holds() {
         take_up(&driver, &mut far).await;
         let mut others = Vec::new();
         others.extend(std::iter::from_fn(|| {
-            buffers.pipes.take(Way::ToLocal, &Held::default(), 0)
+            buffers.pipes.take(Way::ToLocal, &Held::default(), 1)
         }));
         others.truncate(others.len() - FREE);
         let stream = driver.engine.session.view().streams()[0];
@@ -444,7 +444,7 @@ async fn payload_of_a_pipe_is_copied_if_no_pipe_can_retain_it() {
         let stream = driver.engine.session.view().streams()[0];
         let carrier = driver.carriers.view().values().next().cloned().unwrap();
         let (mut client, from) = pair().await;
-        let another = || buffers.pipes.take(Way::ToCarrier, &Held::default(), 0);
+        let another = || buffers.pipes.take(Way::ToCarrier, &Held::default(), 1);
         let mut all = Vec::new();
         for is_last in [true, false] {
             client.write_all(b"payload").await.unwrap();

@@ -243,8 +243,8 @@ fn splice(
         return None;
     }
     // The carrier may need another pipe to retain the payload.
-    let spare = usize::from(capacity.retained);
-    let Some(mut pipe) = driver.share.pipe(Way::ToCarrier, spare) else {
+    let count = 1 + usize::from(capacity.retained);
+    let Some(mut pipe) = driver.share.pipe(Way::ToCarrier, count) else {
         driver.telemetry.splices.pipes_lacking.add(1);
         return None;
     };
