@@ -98,16 +98,11 @@ impl Network {
         for place in [Place::Client, Place::Entry, Place::Exit, Place::Server] {
             let is_application = matches!(place, Place::Client | Place::Server);
             let values = match self.topology {
-                Topology::WanTuned | Topology::WanLoss1 | Topology::WanLoss5 => {
-                    if is_application == direct {
-                        tuned
-                    } else {
-                        defaults
-                    }
-                }
+                topology if topology.tuning() == "None" => return Ok(()),
                 Topology::Wan20 if is_application => PINNED,
                 Topology::Wan20 | Topology::Wan20Tuned => tuned,
-                _ => return Ok(()),
+                _ if is_application == direct => tuned,
+                _ => defaults,
             };
             for ((key, _), value) in TUNED.iter().zip(values) {
                 self.namespace(place).set(key, value)?;

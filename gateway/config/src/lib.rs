@@ -99,8 +99,9 @@ pub const SESSIONS_DEFAULT: u32 = 4;
 pub const SESSIONS_MAX: u32 = 65536;
 /// Minimum receive budget of a session: 1 MiB.
 pub const RECEIVE_MIN: ByteSize = ByteSize(1 << 20);
-/// Default size of a session's retransmit buffer: 128 MiB. As [`RECEIVE_DEFAULT`] it permits 10 Gbit/s
-/// over a round trip of 100 ms, because a receive window is twice the bytes of one round trip.
+/// Default size of a session's retransmit buffer: 128 MiB. As [`RECEIVE_DEFAULT`] it permits
+/// 10 Gbit/s over a round trip of 100 ms, because a receive window is twice the bytes of one round
+/// trip.
 pub const RETAIN_DEFAULT: ByteSize = ByteSize(128 << 20);
 /// Minimum size of a session's retransmit buffer: 1 MiB.
 pub const RETAIN_MIN: ByteSize = ByteSize(1 << 20);

@@ -1,10 +1,10 @@
 //! The memory of the process for payload, which its sessions share.
 //!
 //! If the process's control group has a memory limit, half of the limit is for received payload of
-//! all sessions, and an eighth for sent payload that is not acknowledged: each session retains at most
-//! a quarter of its memory for received payload. A new session draws its
-//! part from this budget and returns it at its end. If a library has the streams of the protocol,
-//! each connection has windows of its own, so each connection draws a part, as a session does. A
+//! all sessions, and an eighth for sent payload that is not acknowledged: each session retains at
+//! most a quarter of its memory for received payload. A new session draws its part from this budget
+//! and returns it at its end. If a library has the streams of the protocol, each connection has
+//! windows of its own, so each connection draws a part, as a session does. A
 //! session whose peer already has its credit cannot give back a part of it, so the parts depend on
 //! the number of expected sessions.
 

@@ -121,7 +121,8 @@ impl State {
         free_of_way.min(PIPES_MAX - self.to_carriers - self.to_local)
     }
 
-    /// Whether a session that holds `held` pipes of `way` may take `count` more, one after the other.
+    /// Whether a session that holds `held` pipes of `way` may take `count` more, one after the
+    /// other.
     fn permits(&self, way: Way, held: usize, count: usize) -> bool {
         let free_at_last = (self.free(way) + 1).saturating_sub(count);
         held + count <= HELD_FACTOR * free_at_last
@@ -263,8 +264,8 @@ impl Pipe {
         self.ends.as_ref().ok_or_else(gone)
     }
 
-    /// Adds references to the content of `from` (tee(2)) to the end of the content. The function adds less
-    /// than the whole content if the pipe becomes full. Returns the number of bytes.
+    /// Adds references to the content of `from` (tee(2)) to the end of the content. The function
+    /// adds less than the whole content if the pipe becomes full. Returns the number of bytes.
     ///
     /// # Errors
     /// The error of tee(2). `WouldBlock`: the pipe is full.

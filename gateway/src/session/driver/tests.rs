@@ -54,6 +54,15 @@ async fn frame(tcp: &mut (impl AsyncRead + Unpin)) -> (Decoded, Vec<u8>) {
     }
 }
 
+/// Sends the header of payload, and waits until the driver has read it.
+async fn announce(driver: &Driver, far: &mut TcpStream, header: &[u8]) {
+    far.write_all(header).await.unwrap();
+    let carrier = driver.carriers.view().values().next().unwrap().id;
+    while driver.engine.session.view().receiving(carrier).is_none() {
+        tokio::task::yield_now().await;
+    }
+}
+
 async fn payload(tcp: &mut TcpStream) -> Vec<u8> {
     loop {
         if let (Decoded::Stream { .. }, payload) = frame(tcp).await {
@@ -371,11 +380,7 @@ async fn payload_for_a_full_socket_fills_the_pipe_that_waits_for_the_socket() {
             .map(|at| (at / 251) as u8)
             .collect();
         let header = codec::stream_header(stream, 0, payload.len() as u32, true);
-        far.write_all(&header).await.unwrap();
-        let carrier = driver.carriers.view().values().next().unwrap().id;
-        while driver.engine.session.view().receiving(carrier).is_none() {
-            tokio::task::yield_now().await;
-        }
+        announce(&driver, &mut far, &header).await;
         let spliced = || driver.telemetry.splices.status();
         let mut sent = 0;
         for piece in payload.chunks(PIECE).take(PIECES) {
@@ -414,11 +419,7 @@ async fn a_stream_that_stalls_leaves_pipes_to_other_streams() {
         others.truncate(others.len() - FREE);
         let stream = driver.engine.session.view().streams()[0];
         let header = codec::stream_header(stream, 0, 2 * SPLICE_BYTES_MIN as u32, true);
-        far.write_all(&header).await.unwrap();
-        let carrier = driver.carriers.view().values().next().unwrap().id;
-        while driver.engine.session.view().receiving(carrier).is_none() {
-            tokio::task::yield_now().await;
-        }
+        announce(&driver, &mut far, &header).await;
         let spliced = || driver.telemetry.splices.status();
         let mut sent = 0;
         // Each byte takes one of the 256 slots of a pipe.
